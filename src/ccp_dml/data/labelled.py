@@ -1,0 +1,74 @@
+"""What every data set boils down to: a source of items, and which of them carry which label."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+
+class Source(Protocol):
+    """Loads items by position: images from files, images in memory, precomputed features."""
+
+    in_memory: bool
+
+    def __len__(self) -> int: ...
+
+    def load(self, positions: Tensor, seed: int | None) -> Tensor:
+        """Network inputs (B, ...): uint8 images (B, 3, H, W) or float features (B, F).
+
+        With `seed` None the evaluation transform applies; otherwise the training augmentation, which is a pure function
+        of `positions` and `seed`: no global random state is read or left changed.
+        """
+
+    def name(self, position: int) -> str:
+        """How a person recognises the item: its path, or its row."""
+
+    def picture(self, position: int) -> Image.Image | None:
+        """The item as a person would look at it; None where there is nothing to see."""
+
+
+@dataclass(frozen=True)
+class LabelledSet:
+    """Items of a source with their labels, renumbered so that label c is `class_names[c]`."""
+
+    source: Source
+    positions: Tensor  # (N,) int64, where the items stand in the source
+    labels: Tensor  # (N,) int64, 0..C-1
+    class_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def load(self, rows: Tensor, seed: int | None = None) -> Tensor:
+        """Network inputs (B, ...) of the given rows of this set; see `Source.load`."""
+        return self.source.load(self.positions[rows], seed)
+
+    def of_classes(self, classes: Sequence[int]) -> "LabelledSet":
+        """The part that belongs to `classes`, whose labels become 0, 1, ... in the order given."""
+        renumbered = torch.full((len(self.class_names),), -1, dtype=torch.int64)
+        renumbered[torch.as_tensor(classes, dtype=torch.int64)] = torch.arange(len(classes))
+        labels = renumbered[self.labels]
+        kept = labels >= 0
+        names = tuple(self.class_names[c] for c in classes)
+        return LabelledSet(self.source, self.positions[kept], labels[kept], names)
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """What the final scores are measured on. Without a gallery, every item queries all the others."""
+
+    __test__ = False  # not a pytest class
+
+    queries: LabelledSet
+    gallery: LabelledSet | None = None
+
+
+@dataclass(frozen=True)
+class DataHalves:
+    """The official division of a data set: classes to learn from, and classes nobody looks at before the end."""
+
+    train: LabelledSet
+    test: TestSet
