@@ -1,0 +1,218 @@
+"""The paper: deep metric learning as iterated projections onto chance-constraint sets (Algorithm 1).
+
+How the paper's lines and equations map to this file:
+
+| paper | here |
+|---|---|
+| theta, rho | the network's weights, `ClassProxies.vectors` |
+| theta_prev, rho_prev | `ProximalPull.anchor`, `IterativeProjections.previous_proxies` |
+| pool of b images per class (Algorithm 1) | the `embed_pool` callable |
+| greedy k-center (Algorithm 2) | `proxies.select_proxies` |
+| lambda/2 ||theta - theta_prev||^2 (the projection's regulariser) | `ProximalPull`, whose gradient joins the loss's |
+| minimise over theta, rho until validation MAP@R stalls | the `solve` callable, normally `Trainer.solve` |
+| while not converged | `IterativeProjections.run` |
+
+A baseline is the same loop with one problem that never ends by itself: no proxies (or one fixed set) and no pull.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ccp_dml.patience import Patience
+from ccp_dml.proxies import ClassProxies, Space, select_proxies
+from ccp_dml.seeds import generator
+
+Snapshot = dict[str, Tensor]
+
+
+def snapshot(module: nn.Module | None) -> Snapshot:
+    """A copy of a module's state that further training does not touch."""
+    return {} if module is None else {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+class ProximalPull:
+    """The lambda term: an attraction of the network's weights towards the previous problem's solution (D1).
+
+    Before the first problem is solved there is nothing to stay near, and the pull does nothing (D2).
+
+    Args:
+        network: its trainable parameters are pulled; the proxies are not part of it.
+        weight: lambda.
+    """
+
+    def __init__(self, network: nn.Module, weight: float) -> None:
+        self.weight = weight
+        self.parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
+        self.anchor: Snapshot = {}
+
+    def move_anchor(self, weights: Snapshot) -> None:
+        """Let the pull point to `weights` (theta_prev), a snapshot of the network, from now on."""
+        self.anchor = {name: weights[name] for name in self.parameters}
+
+    @torch.no_grad()
+    def add_gradient(self) -> None:
+        """Add lambda (theta - theta_prev) to the gradients. Call it between `backward` and `step`."""
+        names = [name for name, value in self.parameters.items() if name in self.anchor and value.grad is not None]
+        if names and self.weight:
+            gradients = [self.parameters[name].grad for name in names]
+            torch._foreach_add_(gradients, self._offsets(names), alpha=self.weight)
+
+    @torch.no_grad()
+    def norm(self) -> Tensor:
+        """The length of the pull's gradient, lambda ||theta - theta_prev||."""
+        if not self.anchor:
+            return torch.zeros(())
+        offsets = self._offsets(list(self.anchor))
+        return self.weight * torch.linalg.vector_norm(torch.stack(torch._foreach_norm(offsets)))
+
+    def _offsets(self, names: list[str]) -> tuple[Tensor, ...]:
+        return torch._foreach_sub([self.parameters[name] for name in names], [self.anchor[name] for name in names])
+
+
+class IterativeProjections:
+    """Algorithm 1: solve one proxy problem after the other, each pulled towards the solution of the one before.
+
+    Args:
+        network: the embedding network; its best weights are remembered per problem and for the whole run.
+        solve: trains the current problem: `while projections.problem_open: ...; projections.observe(score)`.
+        proxies: the class proxies, trained together with the network. None: a baseline without proxies.
+        pull: the lambda term. None: nothing pulls.
+        embed_pool: called with the problem's number, it gives the pool's un-normalised embeddings (C, b, D).
+        patience: evaluations without improvement that end a problem; None: there is only one problem.
+        run_patience: evaluations without improvement that end the run.
+        max_evaluations: the run ends after so many evaluations in any case.
+        rewind: start each problem from the best weights of the previous one instead of the last ones (D10).
+        space: where k-center measures distances (D6).
+        seed: for the very first pick of the first selection (D5).
+        after_reselection: called when the proxies have been moved, for instance to reset their Adam moments (D12).
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        solve: Callable[["IterativeProjections"], None],
+        *,
+        proxies: ClassProxies | None = None,
+        pull: ProximalPull | None = None,
+        embed_pool: Callable[[int], Tensor] | None = None,
+        patience: int | None = 3,
+        run_patience: int | None = 60,
+        max_evaluations: int | None = None,
+        min_improvement: float = 1e-5,
+        rewind: bool = False,
+        space: Space = "raw",
+        seed: int = 0,
+        after_reselection: Callable[[], None] | None = None,
+    ) -> None:
+        if (proxies is None) != (embed_pool is None):
+            raise ValueError("proxies and embed_pool belong together: give both, or neither")
+        self.network, self.solve = network, solve
+        self.proxies, self.pull, self.embed_pool = proxies, pull, embed_pool
+        self.rewind, self.space, self.seed = rewind, space, seed
+        self.after_reselection = after_reselection
+        self.max_evaluations = max_evaluations
+        self.problem_patience = Patience(patience, min_improvement)
+        self.run_patience = Patience(run_patience, min_improvement)
+
+        self.problem = 0  # the number of the current problem; 0: none has been posed yet
+        self.evaluations = 0
+        self.covering_radius: float | None = None  # of the current proxies over the pool they were chosen from
+        self.previous_proxies: Tensor | None = None
+        self.best_of_problem: Snapshot = {}
+        self.best_proxies_of_problem: Snapshot = {}
+        self.best_of_run: Snapshot = {}
+
+    def run(self) -> Snapshot:
+        """Project until the run's patience is used up; the network's weights at the best evaluation."""
+        while not self.finished:
+            if not self.problem_open:  # a resumed run may come back into the middle of a problem
+                self.move_anchors()
+                self.reselect()
+                self.pose_problem()
+            self.solve(self)
+        return self.best_of_run
+
+    def move_anchors(self) -> None:
+        """theta_prev <- theta and rho_prev <- rho, the best of the problem just solved."""
+        if not self.best_of_problem:
+            return
+        if self.pull is not None:
+            self.pull.move_anchor(self.best_of_problem)
+        if self.proxies is not None:
+            self.previous_proxies = self.best_proxies_of_problem["vectors"]
+        if self.rewind:
+            self.network.load_state_dict(self.best_of_problem)
+
+    def reselect(self) -> None:
+        """Draw and embed a pool, and move the proxies to its points farthest from one another and from rho_prev."""
+        if self.proxies is None or self.embed_pool is None:
+            return
+        selection = select_proxies(
+            self.embed_pool(self.problem + 1),
+            self.previous_proxies,
+            self.proxies.per_class,
+            space=self.space,
+            generator=generator(self.seed, "first pick"),
+        )
+        self.proxies.place(selection.vectors)
+        self.covering_radius = selection.covering_radius
+        if self.after_reselection is not None:
+            self.after_reselection()
+
+    def pose_problem(self) -> None:
+        self.problem += 1
+        self.problem_patience.restart()
+
+    @property
+    def problem_open(self) -> bool:
+        """Whether the current problem wants more training."""
+        return self.problem > 0 and not self.problem_patience.used_up and not self.finished
+
+    @property
+    def finished(self) -> bool:
+        out_of_budget = self.max_evaluations is not None and self.evaluations >= self.max_evaluations
+        return self.run_patience.used_up or out_of_budget
+
+    def observe(self, score: float) -> bool:
+        """Take a validation score, which decides at once (D11); True if it is the best of the run.
+
+        The weights of the best evaluation are remembered, of the problem for the next anchor, of the run for the end.
+        """
+        self.evaluations += 1
+        if self.problem_patience.observe(score):
+            self.best_of_problem = snapshot(self.network)
+            self.best_proxies_of_problem = snapshot(self.proxies)
+        best_of_run = self.run_patience.observe(score)
+        if best_of_run:
+            self.best_of_run = self.best_of_problem  # the best of a run is the best of its problem: no second copy
+        return best_of_run
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly, but for the network's and the proxies' current weights."""
+        return {
+            "problem": self.problem,
+            "evaluations": self.evaluations,
+            "covering_radius": self.covering_radius,
+            "problem_patience": self.problem_patience.state_dict(),
+            "run_patience": self.run_patience.state_dict(),
+            "anchor": {} if self.pull is None else self.pull.anchor,
+            "previous_proxies": self.previous_proxies,
+            "best_of_problem": self.best_of_problem,
+            "best_proxies_of_problem": self.best_proxies_of_problem,
+            "best_of_run": self.best_of_run,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.problem, self.evaluations = state["problem"], state["evaluations"]
+        self.covering_radius = state["covering_radius"]
+        self.problem_patience.load_state_dict(state["problem_patience"])
+        self.run_patience.load_state_dict(state["run_patience"])
+        if self.pull is not None:
+            self.pull.anchor = state["anchor"]
+        self.previous_proxies = state["previous_proxies"]
+        self.best_of_problem = state["best_of_problem"]
+        self.best_proxies_of_problem = state["best_proxies_of_problem"]
+        self.best_of_run = state["best_of_run"]

@@ -1,0 +1,95 @@
+"""Class proxies, the pool they are chosen from, and their reselection (Algorithm 2 of the paper)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ccp_dml.functional.distances import clip_normalise
+from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
+
+Space = Literal["raw", "normalised"]
+
+
+class ClassProxies(nn.Module):
+    """Trainable representatives of every class (rho in the paper): one parameter `vectors` (C, P, D).
+
+    They are stored as the network embeds, un-normalised; the loss normalises them, and the gradient flows through (D7).
+    Calling the module gives them as a reference set for any loss: `loss(embeddings, labels, *proxies())`.
+    """
+
+    labels: Tensor
+
+    def __init__(self, classes: int, per_class: int, dim: int) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(torch.zeros(classes, per_class, dim))
+        self.register_buffer("labels", torch.arange(classes).repeat_interleave(per_class), persistent=False)
+
+    @property
+    def per_class(self) -> int:
+        return self.vectors.shape[1]
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """References (C*P, D) and their labels (C*P,)."""
+        return self.vectors.flatten(0, 1), self.labels
+
+    @torch.no_grad()
+    def place(self, vectors: Tensor) -> None:
+        """Move the proxies to `vectors` (C, P, D), in place: the optimiser goes on owning the same parameter."""
+        self.vectors.copy_(vectors)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """New proxies out of a pool, and how well they cover it."""
+
+    vectors: Tensor  # (C, P, D), un-normalised
+    covering_radius: float  # mean over classes of the largest distance to the nearest proxy, normalised space
+
+
+@torch.no_grad()
+def select_proxies(
+    pool: Tensor,
+    previous: Tensor | None,
+    per_class: int,
+    *,
+    space: Space = "raw",
+    generator: torch.Generator | None = None,
+) -> Selection:
+    """Choose the next problem's proxies by greedy k-center, class by class (Algorithm 2).
+
+    Args:
+        pool: embeddings (C, b, D) of freshly drawn training images, un-normalised.
+        previous: the previous problem's proxies (C, P, D), which the new ones should be far from; None at first (D5).
+        space: where distances are measured (D6): the un-normalised embeddings, or the loss's normalised ones.
+        generator: draws the first pick when there is no previous set.
+    """
+    place = clip_normalise if space == "normalised" else torch.Tensor.detach
+    taken = greedy_k_center(place(pool), None if previous is None else place(previous), per_class, generator=generator)
+    vectors = pool.gather(1, taken.unsqueeze(-1).expand(-1, -1, pool.shape[-1]))  # (C, P, D)
+    radius = covering_radius(clip_normalise(pool), clip_normalise(vectors)).mean()
+    return Selection(vectors, float(radius))
+
+
+def pool_size(pool_per_class: int, proxies_per_class: int) -> int:
+    """How many images per class a pool holds, given the setting b and the number of proxies P (D9)."""
+    if pool_per_class == 1:
+        return proxies_per_class  # nothing to choose among: P random picks
+    if pool_per_class < proxies_per_class:
+        return pool_per_class * proxies_per_class
+    return pool_per_class
+
+
+def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """Rows (C, size) of a data set with `labels` (N,) in 0..C-1: `size` random images of each class.
+
+    Drawn without replacement until a class is used up; a class smaller than `size` then starts over (D8, D9), so
+    that its images come again under fresh augmentation.
+    """
+    shuffled = torch.randperm(len(labels), generator=generator)
+    by_class = shuffled[torch.argsort(labels[shuffled], stable=True)]  # rows grouped by class, in random order
+    counts = torch.bincount(labels)
+    starts = counts.cumsum(0) - counts
+    turns = torch.arange(size).unsqueeze(0) % counts.unsqueeze(1)  # (C, size)
+    return by_class[starts.unsqueeze(1) + turns]
