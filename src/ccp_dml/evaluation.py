@@ -1,0 +1,38 @@
+"""From a network and labelled items to embeddings, and from embeddings to retrieval scores."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
+
+
+@torch.no_grad()
+def embed(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, raw: bool = False) -> tuple[Tensor, Tensor]:
+    """Embeddings (N, D) and labels (N,) of all batches, in their order, with the network in inference mode.
+
+    Args:
+        network: an `Embedder`, or any module that embeds a batch.
+        batches: (inputs, labels) pairs.
+        raw: un-normalised embeddings, as k-center wants them (D6).
+    """
+    network.eval()
+    device = next(network.parameters()).device
+    transform = network.raw if raw else network
+    embeddings, labels = [], []
+    for inputs, batch_labels in batches:
+        embeddings.append(transform(inputs.to(device, non_blocking=True)))
+        labels.append(batch_labels)
+    return torch.cat(embeddings), torch.cat(labels).to(device)
+
+
+def score(
+    network: nn.Module,
+    queries: Iterable[tuple[Tensor, Tensor]],
+    gallery: Iterable[tuple[Tensor, Tensor]] | None = None,
+    k: tuple[int, ...] = (1,),
+) -> RetrievalScores:
+    """Retrieval scores of a network: the queries against a gallery, or against one another."""
+    references = () if gallery is None else embed(network, gallery)
+    return retrieval_scores(*embed(network, queries), *references, k=k)

@@ -1,0 +1,215 @@
+"""One training loop for every method: take steps, evaluate, report, until the current problem is solved."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ccp_dml.errors import NonFiniteError
+
+
+class Problem(Protocol):
+    """What the trainer must know of the problem it solves; see `IterativeProjections`."""
+
+    @property
+    def problem_open(self) -> bool: ...
+
+    def observe(self, score: float) -> bool: ...
+
+
+class Pull(Protocol):
+    def add_gradient(self) -> None: ...
+
+
+class Scores(Protocol):
+    @property
+    def map_at_r(self) -> float: ...
+
+
+class Batches(Protocol):
+    """An endless stream of (inputs, labels) that can be saved and restored."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one evaluation found, for the run's log."""
+
+    step: int
+    scores: Scores
+    loss: float  # mean over the steps since the previous evaluation
+    gradient_norm: float  # likewise, before clipping
+    is_best: bool
+    seconds: float  # of training so far, interruptions left out
+
+
+class Trainer:
+    """Trains a network and an objective together, with the gradient put together in the open.
+
+    Args:
+        fabric: brings device, precision and strategy.
+        network: embeds a batch; already set up by `fabric`.
+        objective: `objective(embeddings, labels) -> loss`; may own parameters, proxies for instance.
+        optimizer: must own every trainable parameter of network and objective; already set up by `fabric`.
+        batches: endless training batches.
+        evaluate: gives validation scores of the current network.
+        pull: adds the lambda term to the gradients; None for baselines.
+        evaluate_every: steps between evaluations.
+        max_steps: the last window before an evaluation is cut so that training ends here; None: no limit.
+        weight_decay: coupled L2 decay of `decayed` (D13).
+        decayed: the parameters that decay; see `decaying_parameters`.
+        clip_norm: largest global norm of the gradient (D15).
+        after_step: called with the number of steps taken, for progress displays.
+        after_evaluation: called when the problem has seen the score, for logs and checkpoints.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        network: nn.Module,
+        objective: nn.Module,
+        optimizer: Optimizer,
+        batches: Batches,
+        evaluate: Callable[[], Scores],
+        *,
+        pull: Pull | None = None,
+        evaluate_every: int = 25,
+        max_steps: int | None = None,
+        weight_decay: float = 1e-4,
+        decayed: Sequence[nn.Parameter] = (),
+        clip_norm: float = 10.0,
+        after_step: Callable[[int], None] | None = None,
+        after_evaluation: Callable[[Evaluation], None] | None = None,
+    ) -> None:
+        self.fabric, self.network, self.objective, self.optimizer = fabric, network, objective, optimizer
+        self.batches, self.evaluate, self.pull = batches, evaluate, pull
+        self.evaluate_every, self.max_steps = evaluate_every, max_steps
+        self.weight_decay, self.decayed, self.clip_norm = weight_decay, list(decayed), clip_norm
+        self.after_step, self.after_evaluation = after_step, after_evaluation
+        self.step = 0
+        self.seconds_before = 0.0  # spent before the run was interrupted
+        self.started = monotonic()
+        self.trained = [value for value in (*network.parameters(), *objective.parameters()) if value.requires_grad]
+        self._stream: Iterator[tuple[Tensor, Tensor]] | None = None
+        refuse_orphans(network, objective, optimizer)
+
+    def solve(self, problem: Problem) -> None:
+        """Train the current problem until it has seen enough scores without improvement."""
+        while problem.problem_open:
+            loss, gradient_norm = self.train_until_evaluation()
+            scores = self.evaluate()
+            is_best = problem.observe(scores.map_at_r)
+            if self.after_evaluation is not None:
+                self.after_evaluation(Evaluation(self.step, scores, loss, gradient_norm, is_best, self.seconds))
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + monotonic() - self.started
+
+    def train_until_evaluation(self) -> tuple[float, float]:
+        """Take the steps up to the next evaluation; their mean loss and mean gradient norm.
+
+        What each step measured stays on the device until the window ends: a step never waits for the device.
+        """
+        first = self.step
+        window = self.evaluate_every if self.max_steps is None else min(self.evaluate_every, self.max_steps - self.step)
+        measured = []
+        self.network.train()
+        for _ in range(window):
+            measured.append(self.take_step())
+            self.step += 1
+            if self.after_step is not None:
+                self.after_step(self.step)
+        history = torch.stack(measured).cpu()  # (window, 3): embeddings, loss, gradient norm
+        self.refuse_non_finite(history, first)
+        return float(history[:, 1].mean()), float(history[:, 2].mean())
+
+    def take_step(self) -> Tensor:
+        """One step of the optimiser; (3,) largest embedding entry, loss and gradient norm."""
+        inputs, labels = self.fabric.to_device(self._next_batch())
+        embeddings = self.network(inputs)
+        loss = self.objective(embeddings, labels)
+        self.optimizer.zero_grad()
+        self.fabric.backward(loss)
+        self.fabric.strategy.precision.unscale_gradients(self.optimizer)  # does nothing but in 16-mixed
+        if self.pull is not None:
+            self.pull.add_gradient()
+        self._add_weight_decay()
+        norm = nn.utils.clip_grad_norm_(self.trained, self.clip_norm)
+        self.optimizer.step()
+        return torch.stack([embeddings.detach().abs().amax().float(), loss.detach().float(), norm.float()])
+
+    def _next_batch(self) -> tuple[Tensor, Tensor]:
+        if self._stream is None:
+            self._stream = iter(self.batches)
+        return next(self._stream)
+
+    @torch.no_grad()
+    def _add_weight_decay(self) -> None:
+        decayed = [value for value in self.decayed if value.grad is not None]
+        if decayed and self.weight_decay:
+            torch._foreach_add_([value.grad for value in decayed], decayed, alpha=self.weight_decay)
+
+    def refuse_non_finite(self, history: Tensor, first: int) -> None:
+        """Stop at the first step whose embeddings, loss or gradient were not finite."""
+        finite = torch.isfinite(history)
+        if self.fabric.strategy.precision.precision == "16-mixed":
+            finite[:, 2] = True  # the scaler meets overflowing gradients by skipping the step
+        if finite.all():
+            return
+        row = int((~finite.all(dim=1)).int().argmax())
+        name = ("embeddings", "loss", "gradient norm")[int((~finite[row]).int().argmax())]
+        embeddings, loss, norm = history[row].tolist()
+        raise NonFiniteError(
+            f"Step {first + row + 1}: the {name} is not finite (largest embedding entry {embeddings:.4g}, "
+            f"loss {loss:.4g}, gradient norm {norm:.4g}). Try a smaller optim.lr, run.precision=32-true, or look for broken inputs; the "
+            "checkpoint of the last evaluation is intact."
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "optimizer": self.optimizer.state_dict(),
+            "batches": self.batches.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step = state["step"]
+        self.seconds_before, self.started = state["seconds"], monotonic()
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.batches.load_state_dict(state["batches"])
+        self._stream = None
+
+
+def decaying_parameters(*modules: nn.Module) -> list[nn.Parameter]:
+    """Trainable weights, biases and proxies, but nothing that belongs to a normalisation layer (D13)."""
+    return [
+        value
+        for module in modules
+        for part in module.modules()
+        if "Norm" not in type(part).__name__
+        for value in part.parameters(recurse=False)
+        if value.requires_grad
+    ]
+
+
+def refuse_orphans(network: nn.Module, objective: nn.Module, optimizer: Optimizer) -> None:
+    """Raise if a trainable parameter has no optimiser: a loss with forgotten proxies would train to nonsense."""
+    owned = {id(value) for group in optimizer.param_groups for value in group["params"]}
+    for part, module in (("network", network), ("objective", objective)):
+        for name, value in module.named_parameters():
+            if value.requires_grad and id(value) not in owned:
+                raise ValueError(
+                    f"the optimiser does not own the {part}'s trainable parameter {name!r}; add it to a group"
+                )
