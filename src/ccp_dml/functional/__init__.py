@@ -1,0 +1,1 @@
+"""Pure tensor code: no state, no configuration, no import but torch."""

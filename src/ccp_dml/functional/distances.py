@@ -1,0 +1,101 @@
+"""Distances (small = close), similarities (large = close) and the two ways to normalise a vector."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# Squared distances below this share of |a|^2 + |b|^2 are rounding noise of the double-precision sum, not distance.
+_ROUNDING_NOISE = 1e-14
+
+
+def clip_normalise(v: Tensor) -> Tensor:
+    """`v / max(1, ||v||)` over the last dimension: the identity inside the unit ball, hence 1-Lipschitz (D20)."""
+    norms = torch.linalg.vector_norm(at_least_float32(v), dim=-1, keepdim=True)
+    return (v / norms.clamp(min=1.0)).to(v.dtype)
+
+
+def l2_normalise(v: Tensor) -> Tensor:
+    """`v / ||v||` over the last dimension; a zero vector stays zero."""
+    return F.normalize(at_least_float32(v), dim=-1).to(v.dtype)
+
+
+def leave_as_is(v: Tensor) -> Tensor:
+    """No normalisation: for vectors that are normalised already, or must not be."""
+    return v
+
+
+NORMALISERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "clip": clip_normalise,
+    "l2": l2_normalise,
+    "none": leave_as_is,
+}
+
+
+def at_least_float32(v: Tensor) -> Tensor:
+    """Half precision becomes float32, where sums over many pairs are still accurate; float64 stays."""
+    return v if v.dtype == torch.float64 else v.float()
+
+
+def pairwise_similarities(a: Tensor, b: Tensor) -> Tensor:
+    """Dot products (..., N, M) of the rows of `a` (..., N, D) and `b` (..., M, D), in float32 at least."""
+    _check_rows(a, b)
+    with torch.autocast(a.device.type, enabled=False):
+        return at_least_float32(a) @ at_least_float32(b).transpose(-2, -1)
+
+
+def pairwise_distances(a: Tensor, b: Tensor) -> Tensor:
+    """L2 distances (..., N, M) between the rows of `a` (..., N, D) and `b` (..., M, D), in float32 at least.
+
+    One matrix product, in double precision because `|a|^2 + |b|^2 - 2ab` cancels for neighbours: in float32, two equal
+    unit vectors would come out some 5e-4 apart, here exactly 0. A distance below 1e-7 times the vectors' length counts
+    as zero; any other is right to float32's rounding. The gradient at distance zero is zero.
+    """
+    _check_rows(a, b)
+    return _Distances.apply(at_least_float32(a), at_least_float32(b))
+
+
+def pairwise_squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """Squared L2 distances (..., N, M) in float64, without gradients; rounding noise around zero is exactly zero."""
+    _check_rows(a, b)
+    with torch.no_grad(), torch.autocast(a.device.type, enabled=False):
+        a, b = a.double(), b.double()
+        a_squared = a.square().sum(-1, keepdim=True)
+        b_squared = b.square().sum(-1, keepdim=True)
+        # The norms ride along as two more columns, so that no second (N, M) tensor is made to add them; the share
+        # taken off both norms pushes rounding noise below zero, where the clamp catches it.
+        kept = 1.0 - _ROUNDING_NOISE
+        left = torch.cat([-2.0 * a, kept * a_squared, torch.ones_like(a_squared)], dim=-1)
+        right = torch.cat([b, torch.ones_like(b_squared), kept * b_squared], dim=-1)
+        return (left @ right.transpose(-2, -1)).clamp_(min=0.0)
+
+
+class _Distances(torch.autograd.Function):
+    """d = ||a - b||, whose gradient (a - b) / d is gathered by two matrix products, so that no (N, M, D) is made."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        distances = pairwise_squared_distances(a, b).sqrt_().to(torch.promote_types(a.dtype, b.dtype))
+        ctx.save_for_backward(a, b, distances)
+        return distances
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b, distances = ctx.saved_tensors
+        with torch.autocast(a.device.type, enabled=False):
+            ratio = (grad / distances).masked_fill_(distances == 0, 0.0)  # (..., N, M)
+            grad_a = grad_b = None
+            if ctx.needs_input_grad[0]:
+                grad_a = (a * ratio.sum(-1).unsqueeze(-1) - ratio @ b.to(ratio.dtype)).to(a.dtype)
+            if ctx.needs_input_grad[1]:
+                grad_b = (b * ratio.sum(-2).unsqueeze(-1) - ratio.transpose(-2, -1) @ a.to(ratio.dtype)).to(b.dtype)
+        return grad_a, grad_b
+
+
+def _check_rows(a: Tensor, b: Tensor) -> None:
+    if a.dim() < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1]:
+        raise ValueError(f"expected a (..., N, D) and b (..., M, D), got {tuple(a.shape)} and {tuple(b.shape)}")

@@ -1,0 +1,96 @@
+"""Contrastive loss, on distances (C2) and on cosine similarities (C1)."""
+
+import torch
+from torch import Tensor, nn
+
+from ccp_dml.errors import UserError
+from ccp_dml.functional.pairs import mean_of_non_zero, pair_up
+from ccp_dml.losses.checks import check_normalise
+
+
+class ContrastiveLoss(nn.Module):
+    """C2: positives closer than one margin, negatives farther than another.
+
+          mean of the non-zero (d - positive_margin)_+ over positive pairs
+        + mean of the non-zero (negative_margin - d)_+ over negative pairs
+
+    With `beta` half-way between the margins and `alpha` half their difference, this is the expectation that bounds the
+    violation of the paper's chance constraint: positive_margin = beta - alpha, negative_margin = beta + alpha.
+
+    Inputs: `embeddings` (B, D), `labels` (B,), optionally `ref_embeddings` (R, D), `ref_labels` (R,). Output: a scalar.
+
+    When to use: the default of this package. Only pairs that violate a margin count, so it stays sharp to the end.
+
+        loss = ContrastiveLoss(positive_margin=0.0, negative_margin=0.5)
+        loss(embeddings, labels).backward()
+
+    Hadsell, Chopra, LeCun: Dimensionality reduction by learning an invariant mapping. CVPR 2006.
+    """
+
+    def __init__(self, positive_margin: float = 0.0, negative_margin: float = 0.5, *, normalise: str = "clip") -> None:
+        super().__init__()
+        if not 0 <= positive_margin <= negative_margin:
+            raise UserError(
+                "contrastive loss needs 0 <= positive_margin <= negative_margin, "
+                f"got {positive_margin} and {negative_margin}"
+            )
+        self.positive_margin = positive_margin
+        self.negative_margin = negative_margin
+        self.normalise = check_normalise(normalise)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        ref_embeddings: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise)
+        distances = pairs.distances()
+        too_far = torch.relu(distances - self.positive_margin) * pairs.positive
+        too_close = torch.relu(self.negative_margin - distances) * pairs.negative
+        return mean_of_non_zero(too_far) + mean_of_non_zero(too_close)
+
+    def extra_repr(self) -> str:
+        return f"{self.positive_margin=}, {self.negative_margin=}, {self.normalise=}".replace("self.", "")
+
+
+class CosineContrastiveLoss(nn.Module):
+    """C1: positives at similarity one, negatives below a margin (D19).
+
+        1/B * ( sum of (1 - s)_+ over positives  +  sum of (s - margin)_+ over negatives )
+
+    `s` is the dot product of the normalised vectors: their cosine, where they are as long as 1.
+
+    Inputs: `embeddings` (B, D), `labels` (B,), optionally `ref_embeddings` (R, D), `ref_labels` (R,). Output: a scalar.
+
+    When to use: with a memory of past batches (XBM), for which it was proposed. A sum, so it grows with the references.
+
+        loss = CosineContrastiveLoss(margin=0.5)
+        loss(embeddings, labels, proxies.flatten(0, 1), proxy_labels).backward()
+
+    Wang, Zhang, Huang, Scott: Cross-batch memory for embedding learning. CVPR 2020.
+    """
+
+    def __init__(self, margin: float = 0.5, *, normalise: str = "clip") -> None:
+        super().__init__()
+        if not -1 <= margin <= 1:
+            raise UserError(f"the margin of the cosine contrastive loss is a similarity in [-1, 1], got {margin}")
+        self.margin = margin
+        self.normalise = check_normalise(normalise)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        ref_embeddings: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise)
+        similarities = pairs.similarities()
+        too_unlike = torch.relu(1.0 - similarities) * pairs.positive
+        too_alike = torch.relu(similarities - self.margin) * pairs.negative
+        return (too_unlike.sum() + too_alike.sum()) / max(len(embeddings), 1)
+
+    def extra_repr(self) -> str:
+        return f"{self.margin=}, {self.normalise=}".replace("self.", "")
