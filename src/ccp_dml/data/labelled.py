@@ -72,3 +72,4 @@ class DataHalves:
 
     train: LabelledSet
     test: TestSet
+    notes: tuple[str, ...] = ()  # what the user should know about the data: what was left out, and why

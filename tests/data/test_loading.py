@@ -1,0 +1,161 @@
+import os
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ccp_dml.data.features import FeatureRows
+from ccp_dml.data.labelled import LabelledSet
+from ccp_dml.data.loading import TrainingBatches, auto_workers, evaluation_batches, load_rows
+from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.errors import UserError
+
+
+class NoisySource:
+    """Item i is the vector (i, noise): zero for evaluation, drawn from the seed for training. Item `broken` fails."""
+
+    in_memory = False
+
+    def __init__(self, size: int, broken: int = -1) -> None:
+        self.size = size
+        self.broken = broken
+
+    def __len__(self) -> int:
+        return self.size
+
+    def load(self, positions: Tensor, seed: int | None) -> Tensor:
+        if self.broken in positions.tolist():
+            raise UserError(f"cannot read item {self.broken}: repair it")
+        noise = torch.zeros(len(positions))
+        if seed is not None:
+            noise = torch.rand(len(positions), generator=torch.Generator().manual_seed(seed))
+        return torch.stack([positions.float(), noise], dim=1)
+
+    def name(self, position: int) -> str:
+        return str(position)
+
+    def picture(self, position: int) -> Image.Image | None:  # noqa: ARG002 there is nothing to see
+        return None
+
+
+def labelled(classes: int = 6, per_class: int = 4, broken: int = -1) -> LabelledSet:
+    """Row r stands at position 100 + r, so that rows and positions cannot be mixed up unnoticed."""
+    size = classes * per_class
+    labels = torch.arange(size) // per_class
+    names = tuple(f"class {c}" for c in range(classes))
+    return LabelledSet(NoisySource(200, broken), 100 + torch.arange(size), labels, names)
+
+
+def batches_of(data: LabelledSet, workers: int, seed: int = 7, rank: int = 0, world_size: int = 1) -> TrainingBatches:
+    sampler = ClassBalancedBatches(data.labels, 2, 2, seed=3, rank=rank, world_size=world_size)
+    return TrainingBatches(data, sampler, seed, workers)
+
+
+def take(batches: TrainingBatches, count: int) -> list[tuple[Tensor, Tensor]]:
+    return [next(batches) for _ in range(count)]
+
+
+def assert_same(left: list[tuple[Tensor, Tensor]], right: list[tuple[Tensor, Tensor]]) -> None:
+    assert len(left) == len(right) > 0
+    for (inputs, labels), (other_inputs, other_labels) in zip(left, right, strict=True):
+        assert torch.equal(inputs, other_inputs)
+        assert torch.equal(labels, other_labels)
+
+
+def test_training_batches_are_endless_and_pair_inputs_with_labels():
+    data = labelled()
+    batches = batches_of(data, workers=0)
+    assert len(batches.sampler) == 6
+    for inputs, labels in take(batches, 20):
+        rows = inputs[:, 0].long() - 100
+        assert torch.equal(data.labels[rows], labels)
+    assert batches.state_dict() == {"epoch": 3, "position": 2}
+
+
+def test_every_batch_has_its_own_augmentation():
+    noises = {tuple(inputs[:, 1].tolist()) for inputs, _ in take(batches_of(labelled(), workers=0), 20)}
+    assert len(noises) == 20
+    assert tuple(next(batches_of(labelled(), workers=0, seed=8))[0][:, 1].tolist()) not in noises
+
+
+def test_ranks_draw_different_augmentations():
+    left, right = (next(batches_of(labelled(), 0, rank=rank, world_size=2))[0][:, 1] for rank in range(2))
+    assert not torch.equal(left, right)
+
+
+def test_workers_change_nothing():
+    expected = take(batches_of(labelled(), workers=0), 14)
+    assert_same(take(batches_of(labelled(), workers=2), 14), expected)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_restored_batches_go_on_where_they_were_handed_out(workers):
+    expected = take(batches_of(labelled(), workers=0), 16)
+    interrupted = batches_of(labelled(), workers)
+    take(interrupted, 5)
+    state = interrupted.state_dict()
+    assert state == {"epoch": 0, "position": 5}
+
+    restored = batches_of(labelled(), workers)
+    restored.load_state_dict(state)
+    assert_same(take(restored, 11), expected[5:])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_state_can_be_restored_in_the_middle_of_an_iteration(workers):
+    batches = batches_of(labelled(), workers)
+    expected = take(batches, 9)
+    batches.load_state_dict({"epoch": 0, "position": 2})
+    assert_same(take(batches, 7), expected[2:])
+
+
+def test_loading_leaves_global_random_state_alone():
+    before = torch.get_rng_state()
+    take(batches_of(labelled(), workers=0), 3)
+    take(batches_of(labelled(), workers=1), 3)
+    list(evaluation_batches(labelled(), batch_size=5))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_evaluation_batches_come_in_order_without_augmentation(workers):
+    data = labelled()
+    batches = list(evaluation_batches(data, batch_size=7, workers=workers))
+    assert [len(labels) for _, labels in batches] == [7, 7, 7, 3]
+    assert torch.equal(torch.cat([inputs for inputs, _ in batches])[:, 0], data.positions.float())
+    assert torch.cat([inputs for inputs, _ in batches])[:, 1].abs().sum() == 0
+    assert torch.equal(torch.cat([labels for _, labels in batches]), data.labels)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loaded_rows_keep_their_order_and_get_fresh_augmentation(workers):
+    data = labelled()
+    rows = torch.tensor([5, 5, 0, 23, 5])
+    batches = list(load_rows(data, rows, seed=1, batch_size=2, workers=workers))
+    inputs = torch.cat([inputs for inputs, _ in batches])
+    assert torch.equal(inputs[:, 0].long(), rows + 100)
+    assert torch.equal(torch.cat([labels for _, labels in batches]), data.labels[rows])
+    assert len(inputs[:, 1].unique()) == 5
+    assert_same(batches, list(load_rows(data, rows, seed=1, batch_size=2)))
+    assert not torch.equal(inputs, torch.cat([inputs for inputs, _ in load_rows(data, rows, seed=2, batch_size=2)]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_users_mistake_arrives_from_workers_in_its_own_words(workers):
+    with pytest.raises(UserError) as raised:
+        list(evaluation_batches(labelled(broken=103), batch_size=2, workers=workers))
+    assert str(raised.value) == "cannot read item 103: repair it"
+
+    batches = batches_of(labelled(broken=103), workers)
+    with pytest.raises(UserError) as raised:
+        take(batches, 20)
+    assert str(raised.value) == "cannot read item 103: repair it"
+
+
+def test_auto_workers_are_none_in_memory_and_at_most_eight_otherwise(monkeypatch):
+    assert auto_workers(FeatureRows(torch.zeros(3, 2))) == 0
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(3)), raising=False)
+    assert auto_workers(NoisySource(3)) == 3
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    assert auto_workers(NoisySource(3)) == 8

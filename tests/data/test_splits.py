@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from ccp_dml.data.features import FeatureRows
+from ccp_dml.data.labelled import LabelledSet
+from ccp_dml.data.splits import class_quarters, fold_split, halve_classes, order_classes
+from ccp_dml.errors import UserError
+
+
+def ten_classes() -> LabelledSet:
+    """Three items of each of ten classes, interleaved; item i has the feature i."""
+    features = torch.arange(30.0).unsqueeze(1)
+    return LabelledSet(FeatureRows(features), torch.arange(30), torch.arange(30) % 10, tuple("abcdefghij"))
+
+
+def test_classes_are_ordered_numerically_only_if_all_are_integers():
+    assert order_classes(["10", "9", "-3", "10"]) == ["-3", "9", "10"]
+    assert order_classes(["10", "9", "b"]) == ["10", "9", "b"]
+    assert order_classes(["002.B", "001.A", "010.C"]) == ["001.A", "002.B", "010.C"]
+    assert order_classes(["1", "01"]) == ["01", "1"]
+
+
+@pytest.mark.parametrize(("classes", "training"), [(200, 100), (196, 98), (5, 3), (2, 1)])
+def test_first_half_trains_and_is_the_larger_one(classes, training):
+    assert halve_classes(classes) == (list(range(training)), list(range(training, classes)))
+
+
+@pytest.mark.parametrize(("classes", "folds"), [(100, 4), (98, 4), (11318, 4), (7, 3), (5, 5)])
+def test_quarters_are_contiguous_complete_and_of_nearly_equal_size(classes, folds):
+    parts = class_quarters(classes, folds)
+    assert len(parts) == folds
+    assert [c for part in parts for c in part] == list(range(classes))
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_fold_split_divides_by_class_and_renumbers():
+    data = ten_classes()
+    validated = []
+    for fold in range(4):
+        train, validation = fold_split(data, fold)
+        assert not set(train.class_names) & set(validation.class_names)
+        assert len(train) + len(validation) == 30
+        validated += validation.class_names
+        for part in (train, validation):
+            originals = part.load(torch.arange(len(part))).squeeze(1).long()
+            assert [part.class_names[c] for c in part.labels] == ["abcdefghij"[i % 10] for i in originals]
+            assert part.labels.unique().tolist() == list(range(len(part.class_names)))
+    assert validated == list("abcdefghij")
+
+
+@pytest.mark.parametrize("fold", [-1, 4])
+def test_fold_out_of_range_names_the_setting(fold):
+    with pytest.raises(UserError, match=rf"protocol\.fold={fold} is out of range: choose 0 to 3"):
+        fold_split(ten_classes(), fold)
+
+
+def test_a_single_fold_is_an_error():
+    with pytest.raises(UserError, match=r"protocol\.folds=1 leaves no classes"):
+        fold_split(ten_classes(), 0, folds=1)
+
+
+def test_folds_of_one_class_are_an_error():
+    assert len(fold_split(ten_classes(), 0, folds=5)[1].class_names) == 2
+    with pytest.raises(UserError, match=r"10 training classes are too few for protocol\.folds=6"):
+        fold_split(ten_classes(), 0, folds=6)
