@@ -1,0 +1,81 @@
+"""Backbones by name.
+
+A backbone is an `nn.Module` with an integer `num_features` F that maps network inputs, as `Source.load` gives them, to
+feature maps (B, F, h, w) or features (B, F). It brings its own input normalisation. `classifier_keys`, if it has them,
+are how the names of entries in published weight files begin that belong to a classifier and are left out.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import timm
+import torch
+from torch import nn
+
+from ccp_dml.errors import UserError
+from ccp_dml.models.bn_inception import WEIGHTS_FILE, BNInception
+from ccp_dml.models.precomputed import PrecomputedFeatures
+from ccp_dml.models.resnet20v2 import ResNet20V2
+from ccp_dml.models.timm_backbone import TimmBackbone
+from ccp_dml.models.weights import load_weights
+from ccp_dml.seeds import derive_seed
+
+# The networks written here. A further one is a further line.
+BACKBONES: dict[str, Callable[[], nn.Module]] = {
+    "bn_inception": BNInception,
+    "resnet20v2": ResNet20V2,
+}
+IDENTITY = "identity"
+
+
+def list_backbones() -> list[str]:
+    """Every name that `create_backbone` takes: ours, then timm's."""
+    return [*BACKBONES, IDENTITY, *timm.list_models()]
+
+
+def create_backbone(
+    name: str,
+    *,
+    pretrained: bool = False,
+    weights: Path | None = None,
+    seed: int = 0,
+    feature_dim: int | None = None,
+) -> nn.Module:
+    """A backbone with random, downloaded or local weights.
+
+    Args:
+        name: one of `list_backbones()`, or a timm name with the tag of its weights.
+        pretrained: fetch timm's weights for it.
+        weights: a local file, `.safetensors` or a state dict (see `load_weights`).
+        seed: decides the random weights; the global random state is left as it was.
+        feature_dim: width of the features that "identity" passes through.
+    """
+    if pretrained and weights is not None:
+        raise UserError("model.pretrained and model.weights are both set: choose one of the two sources of weights")
+    if pretrained:
+        _refuse_download_of_ours(name)
+    if name == IDENTITY:
+        if weights is not None:
+            raise UserError("the backbone identity has no weights: remove model.weights or choose a network")
+        if feature_dim is None:
+            raise UserError("the backbone identity is for data sets of features: choose a network for images")
+        return PrecomputedFeatures(feature_dim)
+
+    with torch.random.fork_rng(devices=[]):
+        # Of the CPU alone: torch.manual_seed would reach the devices' states, too, and nothing would restore those.
+        torch.default_generator.manual_seed(derive_seed(seed, "backbone", name))
+        backbone = BACKBONES[name]() if name in BACKBONES else TimmBackbone(name, pretrained)
+    if weights is not None:
+        network = backbone.network if isinstance(backbone, TimmBackbone) else backbone
+        load_weights(network, Path(weights), name, getattr(backbone, "classifier_keys", ()))
+    return backbone
+
+
+def _refuse_download_of_ours(name: str) -> None:
+    if name == "bn_inception":
+        raise UserError(
+            f"bn_inception's weights cannot be fetched automatically: get {WEIGHTS_FILE} (ImageNet, converted from "
+            "Caffe, http://data.lip6.fr/cadene/pretrainedmodels/) and pass it as model.weights=FILE"
+        )
+    if name in BACKBONES or name == IDENTITY:
+        raise UserError(f"there are no pretrained weights of {name}: set model.pretrained=false")

@@ -1,0 +1,115 @@
+"""Any network of timm, by name, with the input normalisation its weights were trained with."""
+
+from difflib import get_close_matches
+from typing import Any
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from ccp_dml.errors import UserError
+from ccp_dml.models.input_normalisation import InputNormalisation
+
+
+class TimmBackbone(nn.Module):
+    """Images (B, 3, H, W) -> feature maps (B, F, h, w); of a transformer, features (B, F) pooled by its own rule.
+
+    Args:
+        name: a timm name, with or without a tag of pretrained weights ("resnet50", "resnet50.a1_in1k").
+        pretrained: fetch timm's weights, from its cache if they are there.
+    """
+
+    def __init__(self, name: str, pretrained: bool = False) -> None:
+        super().__init__()
+        check_timm_name(name)
+        self.name = name
+        global_pool: str | None = None  # the network's own: how tokens are best pooled differs from one to the next
+        network = _create(name, global_pool)
+        if _features_of_one_image(network).ndim == 4:
+            global_pool = ""  # none: `Embedder` pools
+            network = _create(name, global_pool)
+        sample = _features_of_one_image(network, head=True)
+        self.channels_last = sample.ndim == 4 and getattr(network, "output_fmt", "NCHW") == "NHWC"
+        self.num_features = sample.shape[-1 if self.channels_last else 1]
+
+        self.network = _download(name, global_pool) if pretrained else network
+        settings = _settings(self.network)
+        self.input_normalisation = InputNormalisation(
+            [255 * value for value in settings["mean"]], [255 * value for value in settings["std"]]
+        )
+        self.native_size = tuple(settings["input_size"][1:])
+        self.takes_native_size_only = bool(settings.get("fixed_input_size"))
+        classifiers = settings.get("classifier") or ()
+        self.classifier_keys = tuple(
+            f"{key}." for key in ((classifiers,) if isinstance(classifiers, str) else classifiers)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (B, 3, H, W), values 0..255 -> feature maps (B, F, h, w) or features (B, F)."""
+        if self.takes_native_size_only and tuple(images.shape[-2:]) != self.native_size:
+            raise self._size_error(images)
+        try:
+            features = self.network(self.input_normalisation(images))
+        except AssertionError as error:  # timm asserts sizes that fit patches and windows
+            raise self._size_error(images) from error
+        return features.permute(0, 3, 1, 2) if self.channels_last else features
+
+    def _size_error(self, images: Tensor) -> UserError:
+        height, width = self.native_size
+        return UserError(
+            f"backbone {self.name} is made for images of {height} x {width} pixels and does not take "
+            f"{images.shape[-2]} x {images.shape[-1]}: crop to {height} or choose another backbone"
+        )
+
+
+def check_timm_name(name: str) -> None:
+    """Refuses a name that timm does not know, naming the nearest ones."""
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        nearest = get_close_matches(name, timm.list_models(), n=3)
+        raise UserError(
+            f"backbone '{name}' is unknown"
+            + (f": did you mean {' or '.join(nearest)}?" if nearest else ": `ccp list backbones` names all there are")
+        )
+    tagged = timm.list_models(f"{architecture}.*", pretrained=True)
+    if tag and name not in tagged:
+        nearest = get_close_matches(name, tagged, n=3) or tagged[:3]
+        raise UserError(
+            f"backbone '{architecture}' has no weights called '{tag}': "
+            + (
+                f"did you mean {' or '.join(nearest)}?"
+                if nearest
+                else f"choose '{architecture}' and pass model.weights"
+            )
+        )
+
+
+def _create(name: str, global_pool: str | None, pretrained: bool = False) -> nn.Module:
+    return timm.create_model(name, pretrained=pretrained, num_classes=0, global_pool=global_pool)
+
+
+def _settings(network: nn.Module) -> dict[str, Any]:
+    """What timm states about a network's weights: `mean`, `std`, `input_size`, `classifier`, ..."""
+    return network.pretrained_cfg  # type: ignore[return-value]  # a plain attribute that nn.Module's types do not know
+
+
+def _features_of_one_image(network: nn.Module, head: bool = False) -> Tensor:
+    """Runs a black image: timm's networks state their width and layout in too many ways to rely on any."""
+    image = torch.zeros(1, *_settings(network)["input_size"])
+    network.eval()
+    with torch.no_grad():
+        output = network(image) if head else network.forward_features(image)  # type: ignore[operator]
+    network.train()
+    return output
+
+
+def _download(name: str, global_pool: str | None) -> nn.Module:
+    try:
+        return _create(name, global_pool, pretrained=True)
+    except Exception as error:  # the network is known to build: whatever fails here, in any library, is the fetching
+        reason = str(error).strip().splitlines()
+        raise UserError(
+            f"the pretrained weights of {name} could not be fetched "
+            f"({type(error).__name__}{': ' + reason[0] if reason else ''}): "
+            "download them elsewhere and pass model.weights=FILE"
+        ) from error

@@ -1,0 +1,98 @@
+"""Weights from a local file, read without running anything in it, and refused if they are another network's."""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ccp_dml.errors import UserError
+
+# Under these keys training scripts keep the network beside optimiser states and the like.
+NESTED_UNDER = ("state_dict", "model")
+
+
+def load_weights(network: nn.Module, path: Path, architecture: str, classifier_keys: Sequence[str] = ()) -> None:
+    """Fills `network` from a file of exactly its architecture.
+
+    Args:
+        network: takes the weights; nothing is changed if the file does not fit.
+        path: `.safetensors`, or a state dict saved by `torch.save`.
+        architecture: the network's name, for messages.
+        classifier_keys: how the names of entries begin that belong to a published classifier, which is left out.
+    """
+    given = {
+        name: value for name, value in read_state_dict(path).items() if not name.startswith(tuple(classifier_keys))
+    }
+    expected = network.state_dict()
+    # Files written before PyTorch counted batches lack the counters; nothing here depends on them.
+    missing = [name for name in expected if name not in given and not name.endswith("num_batches_tracked")]
+    unexpected = [name for name in given if name not in expected]
+    shared = [name for name in given if name in expected]
+    for name in shared:
+        # Weights converted from Caffe may keep vectors as one row.
+        if given[name].shape == (1, *expected[name].shape) and expected[name].ndim == 1:
+            given[name] = given[name][0]
+    misshapen = [name for name in shared if given[name].shape != expected[name].shape]
+    complaints = []
+    if missing:
+        complaints.append(f"{len(missing)} of {len(expected)} entries are missing ({_first_few(missing)})")
+    if unexpected:
+        complaints.append(f"{len(unexpected)} are unexpected ({_first_few(unexpected)})")
+    if misshapen:
+        name = misshapen[0]
+        complaints.append(
+            f"{len(misshapen)} have another shape (first {name}: {tuple(given[name].shape)} instead of "
+            f"{tuple(expected[name].shape)})"
+        )
+    if complaints:
+        raise UserError(
+            f"{path} does not hold the weights of {architecture}: {'; '.join(complaints)}. "
+            f"Give model.weights a file of {architecture}, or set model.backbone to the network it was saved from."
+        )
+    network.load_state_dict(given, strict=False)
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by name. A pickle that would run code is refused."""
+    if not path.is_file():
+        raise UserError(f"there is no weights file {path}: check model.weights")
+    try:
+        content = load_file(path) if path.suffix == ".safetensors" else _load_pickle(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"the weights file {path} cannot be read: {error}") from error
+    for key in NESTED_UNDER:
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping) or not content:
+        raise UserError(f"{path} holds no state dict but {_describe(content)}: save the network's state_dict()")
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise UserError(
+                f"{path} holds no state dict: its entry {name!r} is {_describe(value)}, not a tensor. "
+                "Save the network's state_dict()."
+            )
+    return dict(content)
+
+
+def _load_pickle(path: Path) -> object:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path} is no plain state dict: it holds objects that need code to load, which is refused because a file "
+            "could run anything. Save the network's state_dict() and pass that."
+        ) from error
+    except (RuntimeError, EOFError, ValueError) as error:
+        raise UserError(f"the weights file {path} is damaged or of another format: {error}") from error
+
+
+def _first_few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _describe(value: object) -> str:
+    return "nothing" if isinstance(value, Mapping) and not value else f"an object of type {type(value).__name__}"
