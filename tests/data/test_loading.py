@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 
 import pytest
@@ -143,14 +144,20 @@ def test_loaded_rows_keep_their_order_and_get_fresh_augmentation(workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_users_mistake_arrives_from_workers_in_its_own_words(workers):
-    with pytest.raises(UserError) as raised:
-        list(evaluation_batches(labelled(broken=103), batch_size=2, workers=workers))
-    assert str(raised.value) == "cannot read item 103: repair it"
+    data = labelled(broken=103)
+    with pytest.raises(UserError, match=r"\Acannot read item 103: repair it\Z"):
+        list(evaluation_batches(data, batch_size=2, workers=workers))
+    with pytest.raises(UserError, match=r"\Acannot read item 103: repair it\Z"):
+        take(batches_of(data, workers), 20)
 
-    batches = batches_of(labelled(broken=103), workers)
-    with pytest.raises(UserError) as raised:
-        take(batches, 20)
-    assert str(raised.value) == "cannot read item 103: repair it"
+
+def test_an_error_does_not_keep_the_workers_alive():
+    before = set(multiprocessing.active_children())
+    try:
+        take(batches_of(labelled(broken=103), workers=2), 20)
+    except UserError:
+        assert set(multiprocessing.active_children()) > before
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_auto_workers_are_none_in_memory_and_at_most_eight_otherwise(monkeypatch):

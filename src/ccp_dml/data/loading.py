@@ -125,6 +125,8 @@ def _loader(
 
 def _checked(batch: Batch | UserError) -> Batch:
     if isinstance(batch, UserError):
-        raise batch
+        # Not `raise batch`: an error that its own stack trace refers to keeps the workers until the garbage collector,
+        # which breaks their queues first, so that each of them is waited for in vain for five seconds.
+        raise UserError(str(batch))
     inputs, labels = batch
     return inputs, labels
