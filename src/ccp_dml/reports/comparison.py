@@ -1,0 +1,73 @@
+"""How the final scores of several runs stand to each other: the numbers behind every comparison table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ccp_dml.reports.run_folder import RunFolder, run_labels
+
+SCORES = {"map_at_r": "MAP@R", "r_precision": "P@R", "precision_at_1": "P@1"}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One score of one run beside the same score of the others; scores are fractions."""
+
+    value: float | None
+    is_best: bool
+    gain: float | None  # to the first run, None for that run itself
+
+    relative_gain: float | None
+
+    def gain_text(self) -> str:
+        """For example "+10.1 points (+29.9 %)"; empty where there is nothing to compare with."""
+        if self.gain is None:
+            return ""
+        relative = "" if self.relative_gain is None else f" ({100 * self.relative_gain:+.1f} %)"
+        return f"{100 * self.gain:+.1f} points{relative}"
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    run: RunFolder
+    label: str
+    standings: dict[str, Standing]  # by the score's key in result.json
+    is_marked: bool  # chosen on the test classes themselves, which every table must say (D28)
+
+
+def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
+    """Test scores of all runs; the first is what the others are measured against."""
+    values = {key: [run.score("test", key) for run in runs] for key in SCORES}
+    return [
+        ComparedRun(
+            run=run,
+            label=label,
+            standings={key: _standing(values[key], position) for key in SCORES},
+            is_marked=run.settings().get("protocol.select_on") == "test",
+        )
+        for position, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True))
+    ]
+
+
+def differing_settings(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
+    """Dotted keys whose values are not the same in all runs, with one value per run; None where a run has no such key."""
+    settings = [run.settings() for run in runs]
+    keys = dict.fromkeys(key for one in settings for key in one)
+    values = {key: [one.get(key) for one in settings] for key in keys}
+    return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
+
+
+def _standing(values: Sequence[float | None], position: int) -> Standing:
+    value, first = values[position], values[0]
+    known = [other for other in values if other is not None]
+    gain = value - first if position > 0 and value is not None and first is not None else None
+    return Standing(
+        value=value,
+        is_best=len(known) > 1 and value == max(known),
+        gain=gain,
+        relative_gain=gain / first if gain is not None and first else None,
+    )
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{100 * value:.{digits}f}"

@@ -1,0 +1,102 @@
+"""The HTML report: one self-contained page about one run, or about several compared."""
+
+import base64
+import dataclasses
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ccp_dml.errors import UserError
+from ccp_dml.reports import formats, sections
+from ccp_dml.reports.gallery_sections import gallery, shared_gallery, shared_queries, with_gallery
+from ccp_dml.reports.run_folder import RunFolder, read_runs, run_labels
+from ccp_dml.reports.sections import Section
+
+HERE = Path(__file__).parent
+
+
+def write_report(runs: Sequence[Path], out: Path) -> Path:
+    """Write the report of the run folders `runs` to the file `out`, whole or not at all; the file's path."""
+    out = Path(out)
+    if out.is_dir():
+        raise UserError(
+            f"{out} is a folder; give the file that the report is to be written to, such as {out / 'report.html'}."
+        )
+    page = render(read_runs(runs))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=out.parent, suffix=".part", delete=False) as part:
+        part.write(page)
+    os.chmod(part.name, 0o644)  # temporary files are readable by their owner alone, a report is for everybody
+    os.replace(part.name, out)
+    return out
+
+
+def render(runs: Sequence[RunFolder]) -> str:
+    """The whole page as text."""
+    jinja = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    jinja.filters.update(formats.FILTERS)
+    script = (HERE / "report.js").read_text(encoding="utf-8")
+    return jinja.get_template("report.html").render(
+        title=" and ".join(run_labels(runs)) if len(runs) < 4 else f"{len(runs)} runs",
+        runs=runs,
+        sections=sections_of_one(runs[0]) if len(runs) == 1 else sections_of_many(runs),
+        style=Markup((HERE / "report.css").read_text(encoding="utf-8")),  # noqa: S704
+        script=Markup(script),  # noqa: S704
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        version=version("ccp-dml"),
+    )
+
+
+def sections_of_one(run: RunFolder) -> list[Section]:
+    return _present(
+        sections.summary(run),
+        sections.curves([run]),
+        sections.projections([run]),
+        sections.problems(run),
+        gallery(run),
+        sections.scores(run),
+        sections.configuration(run),
+        sections.environment(run),
+        sections.reproduction(run),
+    )
+
+
+def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
+    shared = shared_queries(runs)
+    places_shown = [place for place, _ in with_gallery(runs)]
+    compared = _present(
+        sections.comparison(runs),
+        sections.curves(runs),
+        sections.projections(runs),
+        shared_gallery(runs),
+    )
+    for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
+        parts = _present(
+            sections.summary(run),
+            sections.problems(run),
+            gallery(run, leave_out=shared) if place in places_shown else None,
+            sections.scores(run),
+            sections.configuration(run),
+            sections.environment(run),
+            sections.reproduction(run),
+        )
+        prefixed = [dataclasses.replace(part, id=f"run-{place + 1}-{part.id}") for part in parts]
+        content = {"sections": prefixed, "style": place, "finished": run.finished}
+        compared.append(Section(f"run-{place + 1}", f"Run: {label}", "section_run.html", content))
+    return compared
+
+
+def _present(*parts: Section | None) -> list[Section]:
+    return [part for part in parts if part is not None]

@@ -1,0 +1,161 @@
+"""Made-up run folders as training would leave them, and a real browser to look at their reports."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+import torch
+from PIL import Image, ImageDraw
+from playwright.sync_api import Browser, sync_playwright
+
+from ccp_dml.data.labelled import LabelledSet, TestSet
+from ccp_dml.reports.gallery import build_gallery
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# No sandbox, because tests may run as root; no background traffic, because every request counts as a fault.
+BROWSER_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+class DrawnItems:
+    """A source of coloured squares with the item's number; without pictures it stands for precomputed features."""
+
+    in_memory = True
+
+    def __init__(self, count: int, has_pictures: bool = True) -> None:
+        self.count, self.has_pictures = count, has_pictures
+        self.looked_at: list[int] = []
+
+    def __len__(self) -> int:
+        return self.count
+
+    def load(self, positions: torch.Tensor, seed: int | None) -> torch.Tensor:
+        raise AssertionError("a gallery needs no network inputs")
+
+    def name(self, position: int) -> str:
+        return f"item {position}"
+
+    def picture(self, position: int) -> Image.Image | None:
+        if not self.has_pictures:
+            return None
+        self.looked_at.append(position)
+        image = Image.new("RGB", (160, 120), (position * 37 % 256, position * 91 % 256, position * 151 % 256))
+        ImageDraw.Draw(image).text((10, 10), str(position), fill="white")
+        return image
+
+
+def items(labels: torch.Tensor, has_pictures: bool = True, names: tuple[str, ...] = ()) -> LabelledSet:
+    """One item per label, at positions that differ from the rows."""
+    source = DrawnItems(len(labels) + 100, has_pictures)
+    class_names = tuple(f"class {label}" for label in range(int(labels.max()) + 1))
+    return LabelledSet(source, torch.arange(len(labels)) + 100, labels, names + class_names[len(names) :])
+
+
+def made_up_gallery(quality: float, **changes: Any) -> dict[str, Any]:
+    """A gallery of 10 classes with 6 images each whose embeddings are the better the higher `quality`."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(10).repeat_interleave(6)
+    centres = torch.randn(10, 8, generator=generator)
+    embeddings = quality * centres[labels] + torch.randn(60, 8, generator=generator)
+    return build_gallery(TestSet(items(labels, **changes)), embeddings)
+
+
+def made_up_metrics(is_ccp: bool, evaluations: int = 40) -> list[dict[str, Any]]:
+    rows = []
+    for index in range(evaluations):
+        progress = 1 - 0.93 ** (index + 1)
+        ceiling = 0.45 if is_ccp else 0.34
+        problem = 1 + index // 8 if is_ccp else 1
+        map_at_r = ceiling * progress + 0.004 * (index % 3)
+        row = {
+            "step": 50 * (index + 1),
+            "problem": problem,
+            "map_at_r": map_at_r,
+            "precision_at_1": min(1.0, map_at_r + 0.35),
+            "r_precision": map_at_r + 0.09,
+            "loss": 0.6 * (1 - progress) + 0.08,
+            "seconds": 4.2 * (index + 1),
+        }
+        if is_ccp:
+            row |= {
+                "covering_radius": 0.9 * 0.85**problem,
+                "pull_norm": 0.0 if problem == 1 else 1e-3 * (1 + index % 8),
+            }
+        rows.append(row)
+    return rows
+
+
+def write_run(folder: Path, is_ccp: bool = True, finished: bool = True, gallery: dict[str, Any] | None = None) -> Path:
+    """A run's folder as the contract describes it."""
+    folder.mkdir(parents=True)
+    metrics = made_up_metrics(is_ccp)
+    config = {
+        "data": {"name": "glyphs", "resize": 256},
+        "model": {"backbone": "small_cnn", "embedding_dim": 64, "normalise": "clip"},
+        "loss": {"name": "c2", "positive_margin": 0.0, "negative_margin": 0.5},
+        "train": {"max_steps": 2000, "evaluate_every": 50},
+        "optim": {"lr": 1e-3, "betas": [0.9, 0.999]},
+        "ccp": {"mode": "alternating" if is_ccp else "off", "weight": 2e-4, "proxies_per_class": 8},
+        "xbm": {"memory_batches": 0},
+        "protocol": {"folds": 4, "fold": 0},
+        "run": {"seed": 7, "device": "auto"},
+    }
+    (folder / "config.toml").write_text(tomli_w.dumps(config))
+    (folder / "environment.json").write_text(
+        json.dumps({"python": "3.11.7", "torch": "2.15.0", "command": f"ccp train glyphs c2 --out {folder.name}"})
+    )
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
+    if gallery is not None:
+        (folder / "gallery.json").write_text(json.dumps(gallery))
+    if finished:
+        best = max(metrics, key=lambda row: row["map_at_r"])
+        scores = {key: best[key] for key in ("map_at_r", "precision_at_1", "r_precision")}
+        result = {
+            "test": {key: value - 0.02 for key, value in scores.items()} | {"queries": 4800},
+            "validation": scores | {"queries": 1200},
+            "best_step": best["step"],
+            "steps": metrics[-1]["step"],
+            "problems": metrics[-1]["problem"],
+            "seed": 7,
+        }
+        (folder / "result.json").write_text(json.dumps(result))
+    return folder
+
+
+@pytest.fixture()
+def two_runs(tmp_path: Path) -> list[Path]:
+    """A baseline and a CCP run on the same data with the same seed."""
+    return [
+        write_run(tmp_path / "runs" / "c2", is_ccp=False, gallery=made_up_gallery(0.5)),
+        write_run(tmp_path / "runs" / "c2-ccp", is_ccp=True, gallery=made_up_gallery(1.5)),
+    ]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser on this machine: none of {', '.join(BROWSERS)} is installed")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=BROWSER_ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def artefacts() -> Callable[[str], Path]:
+    """Where screenshots are kept for a person to look at; not committed."""
+    folder = Path(__file__).parents[2] / "artefacts" / "report"
+    folder.mkdir(parents=True, exist_ok=True)
+    return lambda name: folder / name
