@@ -1,6 +1,7 @@
 """From a network and labelled items to embeddings, and from embeddings to retrieval scores."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ def embed(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, raw: 
     """
     network.eval()
     device = next(network.parameters()).device
-    transform = network.raw if raw else network
+    transform: Callable[[Tensor], Tensor] = cast(Callable[[Tensor], Tensor], network.raw) if raw else network
     embeddings, labels = [], []
     for inputs, batch_labels in batches:
         embeddings.append(transform(inputs.to(device, non_blocking=True)))
@@ -34,5 +35,6 @@ def score(
     k: tuple[int, ...] = (1,),
 ) -> RetrievalScores:
     """Retrieval scores of a network: the queries against a gallery, or against one another."""
-    references = () if gallery is None else embed(network, gallery)
-    return retrieval_scores(*embed(network, queries), *references, k=k)
+    embeddings, labels = embed(network, queries)
+    ref_embeddings, ref_labels = (None, None) if gallery is None else embed(network, gallery)
+    return retrieval_scores(embeddings, labels, ref_embeddings, ref_labels, k)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.patience import Patience
 from ccp_dml.proxies import ClassProxies, Space, select_proxies
 from ccp_dml.seeds import generator
@@ -52,24 +53,22 @@ class ProximalPull:
         """Let the pull point to `weights` (theta_prev), a snapshot of the network, from now on."""
         self.anchor = {name: weights[name] for name in self.parameters}
 
-    @torch.no_grad()
     def add_gradient(self) -> None:
         """Add lambda (theta - theta_prev) to the gradients. Call it between `backward` and `step`."""
-        names = [name for name, value in self.parameters.items() if name in self.anchor and value.grad is not None]
-        if names and self.weight:
-            gradients = [self.parameters[name].grad for name in names]
-            torch._foreach_add_(gradients, self._offsets(names), alpha=self.weight)
+        if self.anchor:
+            add_to_gradients(list(self.parameters.values()), self.offsets(), self.weight)
 
     @torch.no_grad()
     def norm(self) -> Tensor:
         """The length of the pull's gradient, lambda ||theta - theta_prev||."""
         if not self.anchor:
             return torch.zeros(())
-        offsets = self._offsets(list(self.anchor))
-        return self.weight * torch.linalg.vector_norm(torch.stack(torch._foreach_norm(offsets)))
+        return self.weight * torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.offsets())))
 
-    def _offsets(self, names: list[str]) -> tuple[Tensor, ...]:
-        return torch._foreach_sub([self.parameters[name] for name in names], [self.anchor[name] for name in names])
+    @torch.no_grad()
+    def offsets(self) -> tuple[Tensor, ...]:
+        """theta - theta_prev, parameter by parameter."""
+        return torch._foreach_sub(list(self.parameters.values()), [self.anchor[name] for name in self.parameters])
 
 
 class IterativeProjections:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ccp_dml.errors import NonFiniteError
+from ccp_dml.functional.gradients import add_to_gradients
+from ccp_dml.functional.retrieval import RetrievalScores
 
 
 class Problem(Protocol):
@@ -24,11 +26,6 @@ class Problem(Protocol):
 
 class Pull(Protocol):
     def add_gradient(self) -> None: ...
-
-
-class Scores(Protocol):
-    @property
-    def map_at_r(self) -> float: ...
 
 
 class Batches(Protocol):
@@ -46,7 +43,7 @@ class Evaluation:
     """What one evaluation found, for the run's log."""
 
     step: int
-    scores: Scores
+    scores: RetrievalScores
     loss: float  # mean over the steps since the previous evaluation
     gradient_norm: float  # likewise, before clipping
     is_best: bool
@@ -80,7 +77,7 @@ class Trainer:
         objective: nn.Module,
         optimizer: Optimizer,
         batches: Batches,
-        evaluate: Callable[[], Scores],
+        evaluate: Callable[[], RetrievalScores],
         *,
         pull: Pull | None = None,
         evaluate_every: int = 25,
@@ -144,7 +141,7 @@ class Trainer:
         self.fabric.strategy.precision.unscale_gradients(self.optimizer)  # does nothing but in 16-mixed
         if self.pull is not None:
             self.pull.add_gradient()
-        self._add_weight_decay()
+        add_to_gradients(self.decayed, self.decayed, self.weight_decay)
         norm = nn.utils.clip_grad_norm_(self.trained, self.clip_norm)
         self.optimizer.step()
         return torch.stack([embeddings.detach().abs().amax().float(), loss.detach().float(), norm.float()])
@@ -153,12 +150,6 @@ class Trainer:
         if self._stream is None:
             self._stream = iter(self.batches)
         return next(self._stream)
-
-    @torch.no_grad()
-    def _add_weight_decay(self) -> None:
-        decayed = [value for value in self.decayed if value.grad is not None]
-        if decayed and self.weight_decay:
-            torch._foreach_add_([value.grad for value in decayed], decayed, alpha=self.weight_decay)
 
     def refuse_non_finite(self, history: Tensor, first: int) -> None:
         """Stop at the first step whose embeddings, loss or gradient were not finite."""
@@ -172,8 +163,8 @@ class Trainer:
         embeddings, loss, norm = history[row].tolist()
         raise NonFiniteError(
             f"Step {first + row + 1}: the {name} is not finite (largest embedding entry {embeddings:.4g}, "
-            f"loss {loss:.4g}, gradient norm {norm:.4g}). Try a smaller optim.lr, run.precision=32-true, or look for broken inputs; the "
-            "checkpoint of the last evaluation is intact."
+            f"loss {loss:.4g}, gradient norm {norm:.4g}). Try a smaller optim.lr or run.precision=32-true, and look "
+            "for broken inputs; the checkpoint of the last evaluation is intact."
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,0 +1,32 @@
+# `make demo` and `make test` set everything up by themselves, in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint bench clean
+.DELETE_ON_ERROR:
+
+demo: .venv/ready
+	$(BIN)/ccp train glyphs c2 --out runs/demo/c2
+	$(BIN)/ccp train glyphs c2-ccp --out runs/demo/c2-ccp
+	$(BIN)/ccp report runs/demo/c2 runs/demo/c2-ccp --out runs/demo/report.html
+
+test: .venv/ready
+	$(BIN)/pytest
+
+lint: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/ready
+	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/retrieval.py
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch .venv/ready
+
+clean:
+	rm -rf .venv runs artefacts build

@@ -1,0 +1,59 @@
+"""Checkpoints and weights: plain tensors and numbers, read without running code from them."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ccp_dml.errors import UserError
+from ccp_dml.files import atomic
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Save nested dictionaries of tensors, numbers and strings."""
+    with atomic(path) as scratch:
+        torch.save(state, scratch)
+
+
+def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read a checkpoint without ever running code from it."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} does not exist, so there is nothing to resume; start the run without --resume."
+        ) from None
+    except Exception as error:
+        raise UserError(
+            f"{path} is not a readable checkpoint ({type(error).__name__}); start again in a new --out."
+        ) from None
+    return state
+
+
+def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
+    with atomic(path) as scratch:
+        save_file({name: value.contiguous().cpu() for name, value in weights.items()}, scratch)
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read as safetensors weights: {error}.") from None
+
+
+def random_states() -> dict[str, Tensor]:
+    """Torch's own generators, which dropout and the like draw from."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def restore_random_states(states: dict[str, Tensor]) -> None:
+    torch.set_rng_state(states["cpu"].cpu())
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"].cpu())

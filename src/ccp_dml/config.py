@@ -1,0 +1,114 @@
+"""Every setting of a run, with its type, its range and its default. The defaults are the MLRC protocol's."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Section(BaseModel):
+    """A part of the configuration; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True)
+
+
+class DataConfig(Section):
+    name: str = Field("glyphs", description="the data set; see `ccp list datasets`")
+    root: str | None = Field(None, description="folder of the images")
+    path: str | None = Field(None, description="file of the data set: a CSV table, or an .npz of features")
+    resize: int = Field(256, ge=8, description="short side of an image before cropping")
+    crop: int = Field(227, ge=8, description="side of the square that the network sees")
+    skip_broken: bool = Field(False, description="leave unreadable images out instead of stopping")
+    drop_small_classes: bool = Field(False, description="leave classes with a single image out instead of stopping")
+
+
+class ModelConfig(Section):
+    backbone: str = Field("bn_inception", description="ours, or any name of timm; see `ccp list backbones`")
+    weights: str | None = Field(None, description="file with the backbone's weights (safetensors or a state dict)")
+    pretrained: bool = Field(False, description="let timm download its weights, unless `weights` names a file")
+    embedding_dim: int = Field(128, ge=1)
+    pooling: Literal["gap", "gap+gmp"] = "gap"
+    normalise: Literal["clip", "l2"] = Field("clip", description="v / max(1, ||v||), or true L2 (D20)")
+    freeze_batch_norm: bool = Field(True, description="no statistics and no affine updates (D14)")
+    freeze_backbone: bool = Field(False, description="train the last layer only")
+
+
+class LossConfig(BaseModel):
+    """The loss by name; every other key is an argument of its constructor, checked against its signature."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    name: str = "c2"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class TrainConfig(Section):
+    max_steps: int | None = Field(None, ge=1, description="stop here at the latest; unset: patience decides")
+    evaluate_every: int = Field(25, ge=1, description="steps between evaluations")
+    patience: int = Field(60, ge=1, description="evaluations without improvement that end the run (D3)")
+    min_improvement: float = Field(1e-5, ge=0, description="what counts as an improvement of MAP@R, 0..1 scale")
+    classes_per_batch: int = Field(8, ge=2)
+    images_per_class: int = Field(4, ge=1)
+
+
+class OptimConfig(Section):
+    lr: float = Field(1e-5, gt=0)
+    proxy_lr_factor: float = Field(1.0, gt=0, description="learning rate of proxies, as a multiple of the network's")
+    weight_decay: float = Field(1e-4, ge=0, description="coupled L2, on everything but normalisation layers (D13)")
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(1e-8, gt=0)
+    clip_norm: float = Field(10.0, gt=0, description="largest global norm of the gradient (D15)")
+
+
+class CcpConfig(Section):
+    mode: Literal["off", "one-problem", "alternating"] = Field(
+        "off", description="no proxies; proxies chosen once; Algorithm 1"
+    )
+    weight: float = Field(2e-4, ge=0, description="lambda, the pull towards the previous solution")
+    proxies_per_class: int = Field(8, ge=1, description="P")
+    pool_per_class: int = Field(12, ge=1, description="b (D9)")
+    patience: int = Field(3, ge=1, description="evaluations without improvement that end a problem (D3)")
+    pair_weight: float = Field(0.1, ge=0, description="weight of the loss inside the batch (D4)")
+    space: Literal["raw", "normalised"] = Field("raw", description="where k-center measures distances (D6)")
+    rewind: bool = Field(False, description="start each problem from the best weights, not the last ones (D10)")
+    reset_moments: bool = Field(False, description="forget the proxies' Adam moments at reselection (D12)")
+
+
+class XbmConfig(Section):
+    memory_batches: int = Field(0, ge=0, description="batches kept in the cross-batch memory; 0: no memory")
+    start_step: int = Field(1000, ge=0, description="steps before the memory is used (D23)")
+
+
+class ProtocolConfig(Section):
+    folds: int = Field(4, ge=2, description="class-disjoint, contiguous parts of the train half")
+    fold: int = Field(0, ge=0, description="the part that validates; the others train")
+    recall_at: tuple[int, ...] = Field((1, 2, 4, 8), description="the k of R@k on the test half")
+
+
+class RunConfig(Section):
+    seed: int = Field(0, ge=0)
+    device: str = Field("auto", description="auto, cpu, cuda or mps")
+    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
+    workers: int | None = Field(None, ge=0, description="processes that load images; unset: as the data asks for")
+    evaluation_batch: int = Field(128, ge=1, description="images embedded at once outside training")
+    deterministic: bool = Field(True, description="the same result, bit for bit, on the same machine")
+
+
+class Config(Section):
+    """A run, completely described."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    loss: LossConfig = LossConfig()
+    train: TrainConfig = TrainConfig()
+    optim: OptimConfig = OptimConfig()
+    ccp: CcpConfig = CcpConfig()
+    xbm: XbmConfig = XbmConfig()
+    protocol: ProtocolConfig = ProtocolConfig()
+    run: RunConfig = RunConfig()
+
+    def as_tables(self) -> dict[str, dict[str, Any]]:
+        """Nested plain values as TOML wants them: what is unset is left out."""
+        return self.model_dump(mode="json", exclude_none=True)

@@ -1,0 +1,154 @@
+"""Loss, proxies, pull, optimiser, batches and loops put together for one run, and the state they add up to."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from ccp_dml.checkpoint import random_states, restore_random_states
+from ccp_dml.config import Config
+from ccp_dml.data.labelled import LabelledSet
+from ccp_dml.data.loading import TrainingBatches, evaluation_batches, load_rows
+from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.evaluation import embed, score
+from ccp_dml.experiments.build import build_objective, build_optimizer
+from ccp_dml.experiments.logbook import Logbook
+from ccp_dml.experiments.scoring import as_row
+from ccp_dml.experiments.watcher import Watcher
+from ccp_dml.functional.retrieval import RetrievalScores
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.projections import IterativeProjections, ProximalPull
+from ccp_dml.proxies import draw_pool, pool_size
+from ccp_dml.seeds import derive_seed, generator
+from ccp_dml.trainer import Evaluation, Trainer, decaying_parameters
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The parts of a run that are put together once and then only used."""
+
+    config: Config
+    fabric: Fabric
+    train: LabelledSet
+    validation: LabelledSet
+    workers: int
+
+
+def assemble(
+    setting: Setting, network: Embedder, logbook: Logbook, watcher: Watcher
+) -> tuple[IterativeProjections, Trainer]:
+    """Put loss, proxies, pull, optimiser, batches and loops together."""
+    config, fabric, part = setting.config, setting.fabric, setting.train
+    seed, ccp = config.run.seed, config.ccp
+    objective, proxies = build_objective(config, len(part.class_names))
+    optimizer = build_optimizer(config.optim, network, objective)
+    objective.to(fabric.device)
+    wrapped_network, wrapped_optimizer = fabric.setup(network, optimizer)
+    wrapped_network.mark_forward_method("raw")
+    sampler = ClassBalancedBatches(
+        part.labels, config.train.classes_per_batch, config.train.images_per_class, derive_seed(seed, "sampler")
+    )
+    if sampler.small_classes:
+        watcher.note(
+            f"{len(sampler.small_classes)} training classes have fewer than {config.train.images_per_class} images; "
+            "their images repeat within a batch."
+        )
+    pull = ProximalPull(network, ccp.weight) if ccp.mode == "alternating" else None
+
+    def embed_pool(problem: int) -> Tensor:
+        """Un-normalised embeddings (C, b, D) of freshly drawn, augmented training images (D8, D9)."""
+        size = pool_size(ccp.pool_per_class, ccp.proxies_per_class)
+        rows = draw_pool(part.labels, size, generator(seed, "pool", problem))
+        augmentation = derive_seed(seed, "pool augmentation", problem)
+        batches = load_rows(part, rows.flatten(), augmentation, config.run.evaluation_batch, setting.workers)
+        return embed(wrapped_network, batches, raw=True)[0].unflatten(0, rows.shape)
+
+    def reset_moments() -> None:
+        if proxies is not None:
+            optimizer.state.pop(proxies.vectors, None)
+
+    def evaluate() -> RetrievalScores:
+        batches = evaluation_batches(setting.validation, config.run.evaluation_batch, setting.workers)
+        return score(wrapped_network, batches)
+
+    def after_evaluation(evaluation: Evaluation) -> None:
+        row = log_row(evaluation, projections)
+        logbook.record(row)
+        if evaluation.is_best:
+            logbook.save_best(projections.best_of_run)
+        logbook.save(collect_state(network, projections, trainer))
+        watcher.evaluation(row, projections.run_patience.best)
+
+    trainer = Trainer(
+        fabric,
+        wrapped_network,
+        objective,
+        wrapped_optimizer,
+        TrainingBatches(
+            part, sampler, derive_seed(seed, "batches"), setting.workers, pin_memory=fabric.device.type == "cuda"
+        ),
+        evaluate,
+        pull=pull,
+        evaluate_every=config.train.evaluate_every,
+        max_steps=config.train.max_steps,
+        weight_decay=config.optim.weight_decay,
+        decayed=decaying_parameters(network, objective),
+        clip_norm=config.optim.clip_norm,
+        after_step=watcher.step,
+        after_evaluation=after_evaluation,
+    )
+    max_steps = config.train.max_steps
+    projections = IterativeProjections(
+        network,
+        trainer.solve,
+        proxies=proxies,
+        pull=pull,
+        embed_pool=embed_pool if proxies is not None else None,
+        patience=ccp.patience if ccp.mode == "alternating" else None,
+        run_patience=config.train.patience,
+        max_evaluations=None if max_steps is None else math.ceil(max_steps / config.train.evaluate_every),
+        min_improvement=config.train.min_improvement,
+        rewind=ccp.rewind,
+        space=ccp.space,
+        seed=derive_seed(seed, "selection"),
+        after_reselection=reset_moments if ccp.reset_moments else None,
+    )
+    return projections, trainer
+
+
+def log_row(evaluation: Evaluation, projections: IterativeProjections) -> dict[str, Any]:
+    """One line of metrics.jsonl."""
+    row: dict[str, Any] = {
+        "step": evaluation.step,
+        "problem": projections.problem,
+        **as_row(evaluation.scores),
+        "loss": evaluation.loss,
+        "gradient_norm": evaluation.gradient_norm,
+        "seconds": round(evaluation.seconds, 3),
+    }
+    if projections.covering_radius is not None:
+        row["covering_radius"] = projections.covering_radius
+    if projections.pull is not None:
+        row["pull_norm"] = float(projections.pull.norm())
+    return row
+
+
+def collect_state(network: Embedder, projections: IterativeProjections, trainer: Trainer) -> dict[str, Any]:
+    """Everything that decides how the run goes on."""
+    return {
+        "network": network.state_dict(),
+        "objective": trainer.objective.state_dict(),
+        "projections": projections.state_dict(),
+        "trainer": trainer.state_dict(),
+        "random": random_states(),
+    }
+
+
+def restore(state: dict[str, Any], network: Embedder, projections: IterativeProjections, trainer: Trainer) -> None:
+    network.load_state_dict(state["network"])
+    trainer.objective.load_state_dict(state["objective"])
+    projections.load_state_dict(state["projections"])
+    trainer.load_state_dict(state["trainer"])
+    restore_random_states(state["random"])

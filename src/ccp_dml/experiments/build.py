@@ -1,0 +1,122 @@
+"""From a configuration to objects. Nothing below this file knows what a configuration is."""
+
+import inspect
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from pydantic import ConfigDict, ValidationError, create_model
+from torch import nn
+
+from ccp_dml.config import Config, LossConfig, ModelConfig, OptimConfig
+from ccp_dml.data.labelled import LabelledSet
+from ccp_dml.errors import UserError
+from ccp_dml.layers import nearest
+from ccp_dml.losses import LOSSES
+from ccp_dml.losses.memory import CrossBatchMemory
+from ccp_dml.models.backbones import create_backbone
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.objective import BatchObjective, ProxyObjective
+from ccp_dml.proxies import ClassProxies
+from ccp_dml.seeds import generator
+
+
+def build_network(model: ModelConfig, data: LabelledSet, seed: int) -> Embedder:
+    """The embedder with its first weights. `data` tells how wide precomputed features are."""
+    sample = data.load(torch.arange(1))
+    backbone = create_backbone(
+        model.backbone,
+        pretrained=model.pretrained and model.weights is None,
+        weights=None if model.weights is None else Path(model.weights),
+        seed=seed,
+        feature_dim=sample.shape[1] if sample.ndim == 2 else None,
+    )
+    return Embedder(
+        backbone,
+        model.embedding_dim,
+        model.pooling,
+        model.normalise,
+        freeze_batch_norm=model.freeze_batch_norm,
+        freeze_backbone=model.freeze_backbone,
+        generator=generator(seed, "linear"),
+    )
+
+
+def build_loss(loss: LossConfig) -> nn.Module:
+    constructor = _loss_constructor(loss.name)
+    return constructor(**checked_arguments(constructor, loss.arguments, "loss"))
+
+
+def complete(config: Config) -> Config:
+    """The same with every argument of the loss spelled out, so that a saved configuration does not lean on defaults."""
+    loss = config.loss
+    arguments = checked_arguments(_loss_constructor(loss.name), loss.arguments, "loss")
+    return config.model_copy(update={"loss": LossConfig(name=loss.name, **arguments)})
+
+
+def _loss_constructor(name: str) -> type[nn.Module]:
+    if name not in LOSSES:
+        raise UserError(f"loss.name = {name!r} is no loss{nearest(name, list(LOSSES))}; see `ccp list losses`.")
+    return LOSSES[name]
+
+
+def checked_arguments(constructor: Callable[..., Any], given: dict[str, Any], section: str) -> dict[str, Any]:
+    """All arguments of a constructor, given or default; what does not fit its signature is an error."""
+    signature = inspect.signature(constructor)
+    fields: dict[str, Any] = {
+        name: (parameter.annotation, ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in signature.parameters.items()
+    }
+    for name in given:
+        if name not in fields:
+            known = nearest(name, list(fields)) or f"; it takes {', '.join(fields)}"
+            raise UserError(f"{section}.{name} is no argument of {constructor.__name__}{known}.")
+    model = create_model("Arguments", __config__=ConfigDict(allow_inf_nan=False, protected_namespaces=()), **fields)
+    try:
+        return dict(model(**given))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key, problem = str(first["loc"][0]), first["msg"][0].lower() + first["msg"][1:]
+        raise UserError(f"{section}.{key} = {given.get(key)!r}: {problem}.") from None
+
+
+def build_objective(config: Config, classes: int) -> tuple[nn.Module, ClassProxies | None]:
+    """What a step minimises, and the proxies in it that are to be reselected."""
+    loss, dim = build_loss(config.loss), config.model.embedding_dim
+    if config.ccp.mode != "off":
+        if config.xbm.memory_batches:
+            raise UserError("xbm.memory_batches and ccp.mode are both set: references are either a memory or proxies.")
+        proxies = ClassProxies(classes, config.ccp.proxies_per_class, dim)
+        return ProxyObjective(loss, proxies, config.ccp.pair_weight), proxies
+    if config.xbm.memory_batches:
+        batch = config.train.classes_per_batch * config.train.images_per_class
+        return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
+    return BatchObjective(loss), None
+
+
+def build_optimizer(optim: OptimConfig, network: nn.Module, objective: nn.Module) -> torch.optim.Adam:
+    """Adam (D16) without its own weight decay: decay must enter before the gradient is clipped (D15)."""
+    groups = [{"params": [value for value in network.parameters() if value.requires_grad], "lr": optim.lr}]
+    of_objective = [value for value in objective.parameters() if value.requires_grad]
+    if of_objective:
+        groups.append({"params": of_objective, "lr": optim.lr * optim.proxy_lr_factor})
+    return torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps)
+
+
+def build_fabric(device: str, precision: Any) -> Fabric:
+    """One process on one device."""
+    kind, _, number = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda", "mps") or (number and not (kind == "cuda" and number.isdigit())):
+        raise UserError(f"run.device = {device!r} is no device; use auto, cpu, cuda, cuda:N or mps.")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"run.device = {device!r}: this machine has {torch.cuda.device_count()} CUDA devices; use auto."
+        )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise UserError("run.device = 'mps': this machine has no Apple GPU that torch can use; use auto.")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is not available on.*|.*tensorboard.*")
+        return Fabric(accelerator=kind, devices=[int(number)] if number else 1, precision=precision)

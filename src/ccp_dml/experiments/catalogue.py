@@ -1,0 +1,20 @@
+"""What there is to choose from, with a line about each, for `ccp list`."""
+
+from ccp_dml.layers import shipped_recipes
+from ccp_dml.losses import LOSSES
+from ccp_dml.models.backbones import list_backbones
+
+
+def catalogue(kind: str) -> dict[str, str]:
+    """Name -> description of all datasets, losses, methods, backbones, recipes or studies."""
+    if kind == "losses":
+        return {name: first_line(loss.__doc__ or "") for name, loss in LOSSES.items()}
+    if kind == "backbones":
+        return dict.fromkeys(list_backbones(), "")
+    recipes = shipped_recipes() if kind == "recipes" else shipped_recipes(kind)
+    return {name: first_line(file.read_text(encoding="utf-8")) for name, file in recipes.items()}
+
+
+def first_line(text: str) -> str:
+    """A docstring's or recipe's first sentence."""
+    return text.strip().split("\n", 1)[0].lstrip("# ").rstrip(".")

@@ -1,0 +1,61 @@
+"""Data sets by name, from the `data` section of a configuration."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ccp_dml.config import DataConfig
+from ccp_dml.data.csv_table import load_csv
+from ccp_dml.data.features import load_features
+from ccp_dml.data.folder import load_folder
+from ccp_dml.data.glyphs import load_glyphs
+from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.transforms import eval_transform, train_transform
+from ccp_dml.errors import UserError
+from ccp_dml.layers import nearest
+
+
+def build_data(data: DataConfig) -> DataHalves:
+    if data.name not in DATASETS:
+        raise UserError(f"data.name = {data.name!r} is no data set{nearest(data.name, list(DATASETS))}.")
+    return DATASETS[data.name](data)
+
+
+def _glyphs(_: DataConfig) -> DataHalves:
+    return load_glyphs()
+
+
+def _folder(data: DataConfig) -> DataHalves:
+    return load_folder(_given(data, "root", "the folder with one subfolder per class"), **_image_arguments(data))
+
+
+def _csv(data: DataConfig) -> DataHalves:
+    return load_csv(_given(data, "path", "the CSV file"), root=data.root, **_image_arguments(data))
+
+
+def _features(data: DataConfig) -> DataHalves:
+    path = _given(data, "path", "an .npz file with features and labels")
+    return load_features(path, drop_small_classes=data.drop_small_classes)
+
+
+def _given(data: DataConfig, key: str, what: str) -> str:
+    value: str | None = getattr(data, key)
+    if value is None:
+        raise UserError(f"data.{key} is not set: the data set {data.name!r} needs {what}, --set data.{key}=PATH.")
+    return value
+
+
+def _image_arguments(data: DataConfig) -> dict[str, Any]:
+    return {
+        "train_transform": train_transform(data.resize, data.crop),
+        "eval_transform": eval_transform(data.resize, data.crop),
+        "skip_broken": data.skip_broken,
+        "drop_small_classes": data.drop_small_classes,
+    }
+
+
+DATASETS: dict[str, Callable[[DataConfig], DataHalves]] = {
+    "glyphs": _glyphs,
+    "folder": _folder,
+    "csv": _csv,
+    "features": _features,
+}

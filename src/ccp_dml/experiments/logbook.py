@@ -1,0 +1,149 @@
+"""A run's folder while it is written: configuration, evaluations, checkpoint, best weights, result."""
+
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+
+from ccp_dml.checkpoint import load_checkpoint, save_checkpoint, save_weights
+from ccp_dml.config import Config
+from ccp_dml.errors import UserError
+from ccp_dml.files import write_json, write_text
+from ccp_dml.layers import flatten, resolve
+
+MAY_CHANGE = frozenset({"train.max_steps", "run.workers", "run.device", "run.evaluation_batch"})
+"""Keys that a resumed run may set anew: they say how long and on what it runs, not what it computes."""
+
+PACKAGES = ("ccp-dml", "torch", "torchvision", "timm", "lightning-fabric", "pytorch-metric-learning", "numpy", "pillow")
+
+
+class Logbook:
+    """Writes one run's folder. Each file is either whole or not there, whenever the run is killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checkpoint_file = folder / "checkpoint.pt"
+        self.metrics_file = folder / "metrics.jsonl"
+        self.best_file = folder / "best.safetensors"
+        self.result_file = folder / "result.json"
+
+    @classmethod
+    def open_new(cls, folder: Path, config: Config, command: Sequence[str]) -> "Logbook":
+        """Claim an empty or new folder."""
+        if folder.is_file():
+            raise UserError(f"{folder} is a file; give --out a folder.")
+        if (folder / "config.toml").exists():
+            raise UserError(f"{folder} already holds a run; add --resume to continue it, or give --out another folder.")
+        if folder.is_dir() and any(folder.iterdir()):
+            raise UserError(f"{folder} is not empty and holds no run; give --out a new or empty folder.")
+        book = cls(folder)
+        try:
+            write_json(folder / "environment.json", environment(command))
+            write_text(folder / "config.toml", tomli_w.dumps(config.as_tables()))
+        except OSError as error:
+            raise UserError(f"{folder} cannot be written ({error.strerror}); give --out another folder.") from None
+        return book
+
+    @classmethod
+    def reopen(cls, folder: Path) -> "Logbook":
+        if not (folder / "config.toml").is_file():
+            raise UserError(f"{folder} holds no run to resume; leave --resume out to start one there.")
+        return cls(folder)
+
+    def config(self) -> Config:
+        """The configuration that the run was started with."""
+        return resolve([str(self.folder / "config.toml")]).config
+
+    def continue_with(self, wanted: Config) -> Config:
+        """The configuration for resuming; what the run has computed so far must still hold under it."""
+        before, after = dict(flatten(self.config().as_tables())), dict(flatten(wanted.as_tables()))
+        for key in sorted(before.keys() | after.keys()):
+            if before.get(key) != after.get(key) and key not in MAY_CHANGE:
+                raise UserError(
+                    f"{self.folder} was started with {key} = {before.get(key)!r}, not {after.get(key)!r}; resume it "
+                    "with its own settings (only --resume and --out), or start another run."
+                )
+        write_text(self.folder / "config.toml", tomli_w.dumps(wanted.as_tables()))
+        return wanted
+
+    def record(self, row: dict[str, Any]) -> None:
+        """Add the line of one evaluation."""
+        with self.metrics_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines recorded so far."""
+        return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+
+    def save(self, state: dict[str, Any]) -> None:
+        save_checkpoint(self.checkpoint_file, state)
+
+    def restore(self, device: torch.device) -> dict[str, Any] | None:
+        """The last checkpoint, with later lines of the log dropped; None if the run was killed before its first."""
+        if not self.checkpoint_file.exists():
+            self.metrics_file.unlink(missing_ok=True)
+            return None
+        state = load_checkpoint(self.checkpoint_file, device)
+        self._forget_after(state["trainer"]["step"])
+        return state
+
+    def _forget_after(self, step: int) -> None:
+        """The checkpoint is written after the line: a kill in between leaves a line that will be written again."""
+        kept = []
+        for line in self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True):
+            if not line.endswith("\n") or json.loads(line)["step"] > step:
+                break
+            kept.append(line)
+        write_text(self.metrics_file, "".join(kept))
+
+    def save_best(self, weights: dict[str, torch.Tensor]) -> None:
+        save_weights(self.best_file, weights)
+
+    def finish(self, result: dict[str, Any], gallery: dict[str, Any]) -> None:
+        """Write the result last: a folder with a result is complete."""
+        write_json(self.folder / "gallery.json", gallery)
+        write_json(self.result_file, result)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        if not self.result_file.exists():
+            return None
+        result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
+        return result
+
+
+def environment(command: Sequence[str]) -> dict[str, Any]:
+    """What a reader needs to repeat the run or to understand a difference."""
+    return {
+        "command": shlex.join(command),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: installed(name) for name in PACKAGES},
+        "cpu_threads": torch.get_num_threads(),
+        "cpu_count": os.cpu_count(),
+        "cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "executable": Path(sys.executable).name,
+    }
+
+
+def installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def free_folder(recipes: Sequence[str]) -> Path:
+    """`runs/glyphs-c2-ccp`, or the first free name after it, when the user names no folder."""
+    name = "-".join(Path(recipe).stem if recipe.endswith(".toml") else recipe for recipe in recipes)
+    candidates = (Path("runs") / (name if turn == 1 else f"{name}-{turn}") for turn in count(1))
+    return next(folder for folder in candidates if not folder.exists())

@@ -1,0 +1,59 @@
+"""Cross-batch memory: past embeddings as a third source of references, beside the batch and proxies."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class CrossBatchMemory(nn.Module):
+    """A loss inside the batch plus the same loss against a queue of past embeddings (XBM).
+
+    Until `start_step` only the batch counts: embeddings drift too fast at first. From then on the queue takes in
+    every batch, the current one included, and forgets the oldest (D23). Embeddings in the queue carry no gradient. The
+    queue is part of the module's state, so that a resumed run goes on exactly.
+
+    Args:
+        loss: any loss with the reference-set signature.
+        size: embeddings in the queue.
+        dim: their dimension.
+        start_step: calls in training before the queue is used.
+
+    Wang et al., *Cross-Batch Memory for Embedding Learning*, CVPR 2020.
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+
+    def __init__(self, loss: nn.Module, size: int, dim: int, start_step: int = 1000) -> None:
+        super().__init__()
+        self.loss, self.start_step = loss, start_step
+        self.register_buffer("embeddings", torch.zeros(size, dim))
+        self.register_buffer("labels", torch.zeros(size, dtype=torch.int64))
+        self.calls = 0
+        self.enqueued = 0  # ever; plain numbers, so that no step waits for the device
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Scalar loss of a batch (B, D) with labels (B,)."""
+        loss: Tensor = self.loss(embeddings, labels)
+        self.calls += 1
+        if self.calls <= self.start_step:
+            return loss
+        self._enqueue(embeddings.detach(), labels)
+        filled = min(self.enqueued, len(self.labels))
+        past: Tensor = self.loss(embeddings, labels, self.embeddings[:filled].clone(), self.labels[:filled].clone())
+        return loss + past
+
+    def _enqueue(self, embeddings: Tensor, labels: Tensor) -> None:
+        size = len(self.labels)
+        embeddings, labels = embeddings[-size:], labels[-size:]
+        slots = torch.arange(self.enqueued, self.enqueued + len(labels), device=labels.device) % size
+        self.embeddings[slots] = embeddings.to(self.embeddings.dtype)
+        self.labels[slots] = labels
+        self.enqueued += len(labels)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"calls": self.calls, "enqueued": self.enqueued}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.calls, self.enqueued = state["calls"], state["enqueued"]
