@@ -30,6 +30,8 @@ def divide(
     class of one item stays, as a wrong answer for others.
     """
     notes = list(notes)
+    if not labels:
+        raise UserError(f"{origin} has no {item}s that can be read ({'; '.join(notes)}): add some")
     splits = splits if splits is not None else _halved(labels, origin)
     names = {half: [n for n, split in zip(labels, splits, strict=True) if split == half] for half in SPLITS}
     train_sizes, test_sizes = Counter(names["train"]), Counter(names["test"])

@@ -1,0 +1,128 @@
+"""A CSV table of images: columns path, label and perhaps split."""
+
+import csv
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccp_dml.data.halves import SPLITS, divide
+from ccp_dml.data.images import ImageFiles, describe_broken, find_broken
+from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.listing import listing
+from ccp_dml.data.transforms import ImageTransform
+from ccp_dml.errors import UserError
+
+
+@dataclass(frozen=True)
+class Row:
+    number: int  # of the line in the file, where the header is row 1
+    path: Path
+    label: str
+    split: str | None
+
+
+def load_csv(
+    path: str | Path,
+    *,
+    root: str | Path | None = None,
+    train_transform: ImageTransform,
+    eval_transform: ImageTransform,
+    skip_broken: bool = False,
+    drop_small_classes: bool = False,
+) -> DataHalves:
+    """Read a CSV file with a header and the columns `path`, `label` and optionally `split` (train or test).
+
+    Relative paths start at `root`, or else at the folder of the CSV file. Labels are any text, sorted by number if all
+    are integers. Without `split`, the first half of the sorted classes trains (the larger half if their number is
+    odd). Other columns are ignored.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise UserError(f"there is no file {path}: set data.path to a CSV file with the columns path and label")
+    rows = _read(path, path.parent if root is None else Path(root).expanduser())
+    rows, notes = _without_duplicates(path, rows)
+    if skip_broken:
+        files = [row.path for row in rows]
+        if broken := find_broken(files):
+            notes.append(describe_broken(files, broken))
+            rows = [row for index, row in enumerate(rows) if index not in broken]
+    else:
+        _check_files(path, rows)
+    return divide(
+        ImageFiles([row.path for row in rows], train_transform, eval_transform),
+        [row.label for row in rows],
+        [row.split for row in rows if row.split is not None] or None,
+        origin=str(path),
+        drop_small_classes=drop_small_classes,
+        notes=notes,
+    )
+
+
+def _read(path: Path, root: Path) -> list[Row]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            columns = _columns(path, header)
+            rows = [_row(path, root, reader.line_num, cells, header, columns) for cells in reader if cells]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text in UTF-8 ({error}): save it as UTF-8") from error
+    except csv.Error as error:
+        raise UserError(f"{path} is not a proper CSV file in row {reader.line_num} ({error}): repair it") from error
+    if not rows:
+        raise UserError(f"{path} has no rows below its header: add images")
+    return rows
+
+
+def _columns(path: Path, header: list[str]) -> dict[str, int]:
+    """Where the columns stand that we read."""
+    for name in ("path", "label"):
+        if name not in header:
+            raise UserError(
+                f"{path} has no column {name!r} in row 1 (found: {listing(header) or 'nothing'}): "
+                "the first row must name the columns path,label[,split]"
+            )
+    return {name: header.index(name) for name in ("path", "label", "split") if name in header}
+
+
+def _row(path: Path, root: Path, number: int, cells: list[str], header: list[str], columns: dict[str, int]) -> Row:
+    if len(cells) > len(header):
+        raise UserError(
+            f"{path} has {len(cells)} cells in row {number} but {len(header)} columns: quote cells that contain a comma"
+        )
+    values = {name: cells[index].strip() if index < len(cells) else "" for name, index in columns.items()}
+    for name, value in values.items():
+        if not value:
+            raise UserError(f"{path} has an empty cell in row {number}, column {name!r}: fill it in or remove the row")
+    split = values.get("split")
+    if split is not None and split not in SPLITS:
+        raise UserError(f"{path} has {split!r} in row {number}, column 'split': it must be 'train' or 'test'")
+    return Row(number, Path(os.path.normpath(root / values["path"])), values["label"], split)
+
+
+def _without_duplicates(path: Path, rows: list[Row]) -> tuple[list[Row], list[str]]:
+    """An image that stands there twice would find itself; one with two labels or splits is a mistake."""
+    first: dict[Path, Row] = {}
+    repeated = []
+    for row in rows:
+        earlier = first.setdefault(row.path, row)
+        if (earlier.label, earlier.split) != (row.label, row.split):
+            column = "label" if earlier.label != row.label else "split"
+            raise UserError(
+                f"{path} has {row.path} in rows {earlier.number} and {row.number} with different values in column "
+                f"{column!r}: remove one of them"
+            )
+        if earlier is not row:
+            repeated.append(str(row.number))
+    notes = [f"left out {len(repeated)} rows that repeat an image: rows {listing(repeated)}"] if repeated else []
+    return list(first.values()), notes
+
+
+def _check_files(path: Path, rows: list[Row]) -> None:
+    missing = [row for row in rows if not row.path.is_file()]
+    if missing:
+        raise UserError(
+            f"{path} names a file in row {missing[0].number}, column 'path', that does not exist: {missing[0].path} "
+            f"({len(missing)} of {len(rows)} are missing): correct the path, set data.root to the folder that paths "
+            "start from, or set data.skip_broken=true to leave out such rows"
+        )

@@ -1,0 +1,96 @@
+"""A folder of images: one subfolder per class."""
+
+import os
+from pathlib import Path
+
+from ccp_dml.data.halves import SPLITS, divide
+from ccp_dml.data.images import SUFFIXES, ImageFiles, describe_broken, find_broken
+from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.listing import listing
+from ccp_dml.data.transforms import ImageTransform
+from ccp_dml.errors import UserError
+
+
+def load_folder(
+    root: str | Path,
+    *,
+    train_transform: ImageTransform,
+    eval_transform: ImageTransform,
+    skip_broken: bool = False,
+    drop_small_classes: bool = False,
+) -> DataHalves:
+    """Read `root/CLASS/**/IMAGE`, or `root/train/CLASS/**/IMAGE` and `root/test/CLASS/**/IMAGE`.
+
+    Without `train` and `test`, the first half of the sorted classes trains (the larger half if their number is odd):
+    sorted by name, or by number if all names are integers. Hidden files and folders are ignored.
+    """
+    root = Path(root).expanduser()
+    if not root.is_dir():
+        raise UserError(f"there is no folder {root}: set data.root to the folder that holds one subfolder per class")
+    given = _has_splits(root)
+    paths: list[Path] = []
+    labels: list[str] = []
+    splits: list[str] = []
+    notes: list[str] = []
+    for split in SPLITS if given else ("",):
+        empty = []
+        for folder in _subfolders(root / split):
+            images = _images(folder)
+            paths += images
+            labels += [folder.name] * len(images)
+            splits += [split] * len(images)
+            if not images:
+                empty.append(str(folder.relative_to(root)))
+        if empty:
+            notes.append(f"left out {len(empty)} class folders without images: {listing(empty)}")
+    if not paths:
+        raise UserError(
+            f"{root} has no subfolders with images ({', '.join(sorted(SUFFIXES))}): set data.root to the folder that "
+            "holds one subfolder per class"
+        )
+    if len(set(labels)) == 1:
+        raise UserError(
+            f"{root} has images of only one class, in the subfolder {labels[0]}: set data.root to the folder that "
+            "holds one subfolder per class, or add classes"
+        )
+    if given and (others := [folder.name for folder in _subfolders(root) if folder.name not in SPLITS]):
+        notes.append(f"left out what is beside train and test: {listing(others)}")
+    if skip_broken and (broken := find_broken(paths)):
+        notes.append(describe_broken(paths, broken))
+        kept = [index for index in range(len(paths)) if index not in broken]
+        paths, labels, splits = [paths[i] for i in kept], [labels[i] for i in kept], [splits[i] for i in kept]
+    return divide(
+        ImageFiles(paths, train_transform, eval_transform),
+        labels,
+        splits if given else None,
+        origin=str(root),
+        drop_small_classes=drop_small_classes,
+        notes=notes,
+    )
+
+
+def _has_splits(root: Path) -> bool:
+    """Whether `train` and `test` hold classes. A class may be called `train`, but then it holds images, not folders."""
+    found = [split for split in SPLITS if (root / split).is_dir() and _subfolders(root / split)]
+    if len(found) == 1:
+        (missing,) = set(SPLITS) - set(found)
+        raise UserError(
+            f"{root} has class folders in {found[0]!r} but none in {missing!r}: add them, or set data.root to "
+            f"{root / found[0]} to use the first half of its classes for training"
+        )
+    return bool(found)
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _images(folder: Path) -> list[Path]:
+    """All image files below `folder`, in the order of their paths."""
+    found = []
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [
+            Path(parent, name) for name in files if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
+        ]
+    return sorted(found)

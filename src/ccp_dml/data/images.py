@@ -1,0 +1,92 @@
+"""Image files as a source, and what to do about those that cannot be read."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from ccp_dml.data.listing import listing
+from ccp_dml.data.transforms import ImageTransform, apply_seeded
+from ccp_dml.errors import UserError
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+
+class ImageFiles:
+    """Images that are decoded each time they are asked for."""
+
+    in_memory = False
+
+    def __init__(self, paths: Sequence[Path], train_transform: ImageTransform, eval_transform: ImageTransform) -> None:
+        self.paths = list(paths)
+        self._train_transform = train_transform
+        self._eval_transform = eval_transform
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def load(self, positions: Tensor, seed: int | None) -> Tensor:
+        images = (self.picture(position) for position in positions.tolist())
+        if seed is None:
+            return torch.stack([self._eval_transform(image) for image in images])
+        return torch.stack(apply_seeded(self._train_transform, images, seed))
+
+    def name(self, position: int) -> str:
+        return str(self.paths[position])
+
+    def picture(self, position: int) -> Image.Image:
+        path = self.paths[position]
+        try:
+            return decode(path)
+        except Exception as error:
+            raise UserError(
+                f"cannot read the image {path} ({_reason(error)}): repair or remove it, "
+                "or set data.skip_broken=true to leave out such files"
+            ) from error
+
+
+def decode(path: Path) -> Image.Image:
+    """The image as RGB, upright by its EXIF orientation, transparent parts white."""
+    with Image.open(path) as image:
+        ImageOps.exif_transpose(image, in_place=True)
+        if image.mode.startswith("I"):  # 16-bit grey, of which Pillow would cut off everything above 255
+            return Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8)).convert("RGB")
+        if image.has_transparency_data:
+            white = Image.new("RGBA", image.size, "white")
+            return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+        return image.convert("RGB")
+
+
+def find_broken(paths: Sequence[Path]) -> dict[int, str]:
+    """Index -> reason, of the files that cannot be decoded. Decodes all of them, in parallel threads."""
+    with ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 1)) as threads:
+        reasons = threads.map(_why_broken, paths)
+        return {index: reason for index, reason in enumerate(reasons) if reason is not None}
+
+
+def describe_broken(paths: Sequence[Path], broken: dict[int, str]) -> str:
+    """How many files are left out, which, and why."""
+    files = listing([f"{paths[index]} ({reason})" for index, reason in broken.items()], limit=20)
+    return f"left out {len(broken)} of {len(paths)} images that cannot be read: {files}"
+
+
+def _why_broken(path: Path) -> str | None:
+    try:
+        decode(path)
+    except Exception as error:
+        return _reason(error)
+    return None
+
+
+def _reason(error: Exception) -> str:
+    """A decoder raises whatever its format's code runs into, sometimes without a word."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image"
+    return str(error) or type(error).__name__

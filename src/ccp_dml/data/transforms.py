@@ -1,0 +1,47 @@
+"""How an image becomes a network input: the protocol of MLRC (Musgrave et al., A Metric Learning Reality Check)."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import v2
+
+from ccp_dml.errors import UserError
+
+ImageTransform = Callable[[Image.Image], Tensor]  # RGB -> uint8 (3, H, W); each network scales and normalises by itself
+
+
+def train_transform(
+    resize: int = 256,
+    crop: int = 227,
+    scale: tuple[float, float] = (0.16, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    flip: float = 0.5,
+) -> ImageTransform:
+    """Short side to `resize`, then a random part (`scale` of the area, aspect `ratio`) as a square of `crop` pixels."""
+    return v2.Compose(
+        [
+            v2.PILToTensor(),  # first, because torch resizes uint8 in half of Pillow's time
+            v2.Resize(resize),
+            v2.RandomResizedCrop(crop, scale=scale, ratio=ratio),
+            v2.RandomHorizontalFlip(flip),
+        ]
+    )
+
+
+def eval_transform(resize: int = 256, crop: int = 227) -> ImageTransform:
+    """Short side to `resize`, then the central square of `crop` pixels."""
+    if crop > resize:
+        raise UserError(f"data.crop={crop} does not fit into data.resize={resize}: make it {resize} or less")
+    return v2.Compose([v2.PILToTensor(), v2.Resize(resize), v2.CenterCrop(crop)])
+
+
+def apply_seeded(transform: ImageTransform, images: Iterable[Image.Image], seed: int) -> list[Tensor]:
+    """Each image transformed at random, as a pure function of `images` and `seed`.
+
+    torchvision draws from torch's global CPU generator, whose state is therefore put aside and restored.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the accelerators, too
+        return [transform(image) for image in images]

@@ -1,0 +1,127 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ccp_dml.data.images import ImageFiles, decode, describe_broken, find_broken
+from ccp_dml.data.labelled import LabelledSet
+from ccp_dml.data.loading import evaluation_batches
+from ccp_dml.data.transforms import eval_transform
+from ccp_dml.errors import UserError
+
+
+def saved(image: Image.Image, path: Path, **options: object) -> Path:
+    image.save(path, **options)
+    return path
+
+
+def colour(path: Path) -> tuple[int, ...]:
+    image = decode(path)
+    assert image.mode == "RGB"
+    return image.getpixel((3, 3))
+
+
+def test_every_colour_mode_becomes_rgb(tmp_path):
+    red = Image.new("RGB", (8, 8), (200, 30, 10))
+    assert colour(saved(red, tmp_path / "rgb.png")) == (200, 30, 10)
+    assert colour(saved(red.convert("P", palette=Image.Palette.ADAPTIVE), tmp_path / "p.png")) == (200, 30, 10)
+    assert colour(saved(red.convert("P", palette=Image.Palette.ADAPTIVE), tmp_path / "p.gif")) == (200, 30, 10)
+    assert colour(saved(Image.new("L", (8, 8), 77), tmp_path / "grey.png")) == (77, 77, 77)
+    assert colour(saved(Image.new("1", (8, 8), 1), tmp_path / "bits.png")) == (255, 255, 255)
+    assert colour(saved(red.convert("RGBA"), tmp_path / "rgba.png")) == (200, 30, 10)
+    cmyk = colour(saved(red.convert("CMYK"), tmp_path / "cmyk.jpg", quality=95))
+    assert np.abs(np.subtract(cmyk, (200, 30, 10))).max() < 12
+
+
+def test_sixteen_bit_grey_keeps_its_range(tmp_path):
+    for value in (0, 128, 255):
+        pixels = np.full((8, 8), value * 257, dtype=np.uint16)
+        assert colour(saved(Image.fromarray(pixels), tmp_path / "deep.png")) == (value,) * 3
+
+
+def test_transparent_parts_become_white(tmp_path):
+    clear = Image.new("RGBA", (8, 8), (200, 30, 10, 0))
+    assert colour(saved(clear, tmp_path / "clear.png")) == (255, 255, 255)
+    palette = Image.new("P", (8, 8), 0)
+    assert colour(saved(palette, tmp_path / "clear.gif", transparency=0)) == (255, 255, 255)
+
+
+def test_exif_orientation_turns_the_image_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise by 90 degrees
+    image = Image.new("RGB", (40, 20), "black")
+    image.paste("white", (0, 0, 20, 20))
+    upright = decode(saved(image, tmp_path / "turned.jpg", exif=exif))
+    assert upright.size == (20, 40)
+    assert upright.getpixel((10, 5)) > (250, 250, 250)
+    assert upright.getpixel((10, 35)) < (5, 5, 5)
+
+
+def test_source_loads_by_position_with_the_transform_that_the_seed_asks_for(write_images, transforms):
+    root = write_images("a.png", "b.png", "c.png")
+    source = ImageFiles([root / "a.png", root / "b.png", root / "c.png"], **transforms)
+    assert len(source) == 3
+    assert not source.in_memory
+    loaded = source.load(torch.tensor([2, 0]), None)
+    assert loaded.shape == (2, 3, 12, 12)
+    assert loaded.dtype == torch.uint8
+    assert loaded[:, 0, 0, 0].tolist() == [18, 0]
+    assert source.name(1) == str(root / "b.png")
+    assert source.picture(1).size == (20, 16)
+
+
+def test_augmentation_is_a_function_of_the_seed_and_differs_between_repetitions(tmp_path, transforms):
+    noise = Image.effect_noise((40, 40), 80)
+    source = ImageFiles([saved(noise, tmp_path / "noise.png")], **transforms)
+    twice = torch.tensor([0, 0])
+    first = source.load(twice, 5)
+    assert torch.equal(first, source.load(twice, 5))
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first, source.load(twice, 6))
+    still = source.load(twice, None)
+    assert torch.equal(still[0], still[1])
+    assert torch.equal(still[0], eval_transform(16, 12)(decode(tmp_path / "noise.png")))
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+def test_unreadable_image_is_named_with_the_remedy(write_broken, transforms, suffix):
+    path = write_broken(f"half.{suffix}")
+    with pytest.raises(UserError, match=rf"cannot read the image .*half\.{suffix} \(.+\): .*data\.skip_broken=true"):
+        ImageFiles([path], **transforms).load(torch.tensor([0]), None)
+
+
+def test_unreadable_image_is_named_from_workers_too(write_images, write_broken, transforms):
+    root, path = write_images("a.png", "b.png"), write_broken("half.png")
+    source = ImageFiles([root / "a.png", root / "b.png", path], **transforms)
+    data = LabelledSet(source, torch.arange(3), torch.tensor([0, 0, 0]), ("a",))
+    with pytest.raises(UserError, match=r"\Acannot read the image .*half\.png \([^\n]+\): [^\n]*\Z"):
+        list(evaluation_batches(data, batch_size=1, workers=2))
+
+
+def test_missing_and_other_files_are_named(tmp_path, transforms):
+    (tmp_path / "text.jpg").write_text("no image")
+    (tmp_path / "empty.jpg").touch()
+    source = ImageFiles([tmp_path / "gone.jpg", tmp_path / "text.jpg", tmp_path / "empty.jpg"], **transforms)
+    for position, reason in enumerate([r"gone\.jpg \(there is no such file\)", r"text\.jpg \(not an image\)", "empty"]):
+        with pytest.raises(UserError, match=reason):
+            source.load(torch.tensor([position]), 0)
+
+
+def test_broken_files_are_found_and_described(write_images, write_broken):
+    root = write_images("a.png", "b.png")
+    paths = [root / "a.png", write_broken("half.jpg"), root / "b.png", root / "gone.png"]
+    broken = find_broken(paths)
+    assert sorted(broken) == [1, 3]
+    assert broken[3] == "there is no such file"
+    description = describe_broken(paths, broken)
+    assert description.startswith(f"left out 2 of 4 images that cannot be read: {paths[1]} (")
+    assert f"{paths[3]} (there is no such file)" in description
+
+
+def test_long_lists_of_broken_files_are_counted():
+    paths = [Path(f"{i}.png") for i in range(30)]
+    assert describe_broken(paths, dict.fromkeys(range(30), "not an image")).endswith(
+        "19.png (not an image) and 10 more"
+    )
