@@ -102,8 +102,8 @@ def refuse_unknown(key: str, origin: str) -> None:
 
 
 def nearest(name: str, candidates: Sequence[str]) -> str:
-    """', did you mean ...?' in words, or nothing when nothing is near."""
-    matches = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
+    """'; did you mean ...' for the nearest names, or nothing where nothing is near."""
+    matches = difflib.get_close_matches(name, candidates, n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(map(repr, matches))}" if matches else ""
 
 

@@ -1,0 +1,24 @@
+"""Options and output that commands share."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+out = Console()
+err = Console(stderr=True)
+
+Recipes = Annotated[
+    list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Shipped names or TOML files, layered left to right.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that `ccp train` wrote.")]
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))

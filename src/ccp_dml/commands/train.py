@@ -1,0 +1,80 @@
+"""`ccp train`."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ccp_dml.commands.console import Recipes, Settings, err, out
+from ccp_dml.errors import UserError
+
+
+def train(
+    recipes: Recipes = None,
+    settings: Settings = None,
+    out_folder: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run's folder.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Same as --set run.seed=N.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --out exactly where it stopped.")
+    ] = False,
+) -> None:
+    """Train one network, score it on unseen classes, write a report.
+
+    Example: `ccp train glyphs c2-ccp --seed 1 --out runs/first`
+    """
+    from ccp_dml.experiments.build import complete
+    from ccp_dml.experiments.logbook import Logbook, free_folder
+    from ccp_dml.experiments.training import train as run
+    from ccp_dml.layers import resolve
+    from ccp_dml.progress import ProgressWatcher
+
+    if resume and out_folder is None:
+        raise UserError("--resume needs --out DIR, the folder of the run to continue.")
+    given = bool(recipes or settings or seed is not None)
+    wanted = complete(resolve(recipes or [], settings or [], seed).config) if given or not resume else None
+    folder = out_folder or free_folder(recipes or ["run"])
+    if resume:
+        logbook = Logbook.reopen(folder)
+        config = logbook.config() if wanted is None else logbook.continue_with(wanted)
+        if logbook.result is not None and wanted is None:
+            err.print(f"{folder} is finished already.", highlight=False)
+            return print_result(folder, logbook.result)
+    else:
+        assert wanted is not None
+        config = wanted
+        logbook = Logbook.open_new(folder, config, ["ccp", *sys.argv[1:]])
+    watcher = ProgressWatcher(err)
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    try:
+        result = run(config, logbook, watcher, resume=resume)
+    except KeyboardInterrupt:
+        watcher.close()
+        err.print(f"Interrupted; continue with: ccp train --resume --out {folder}", highlight=False, soft_wrap=True)
+        raise
+    finally:
+        watcher.close()
+    return print_result(folder, result)
+
+
+def _as_interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def print_result(folder: Path, result: dict[str, Any]) -> None:
+    """The readable end of a run: the scores, where the files are, what to type next."""
+    from ccp_dml.reports.run_folder import RunFolder
+    from ccp_dml.reports.tables import comparison_table
+
+    out.print(comparison_table([RunFolder.read(folder)]))
+    test = result["test"]
+    out.print(
+        f"{test['queries']} test queries"
+        + (f" ({test['skipped']} more have no true reference and are left out)" if test.get("skipped") else "")
+        + f", best evaluation at step {result['best_step']} of {result['steps']}, {result['problems']} problem(s).",
+        highlight=False,
+    )
+    out.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+    out.print(f"Next:   ccp report {folder} OTHER_RUN   compares runs", highlight=False, soft_wrap=True)
+    out.print(f"        ccp evaluate {folder} --json    scores for scripts", highlight=False, soft_wrap=True)
