@@ -40,7 +40,7 @@ class DrawnItems:
     def __len__(self) -> int:
         return self.count
 
-    def load(self, positions: torch.Tensor, seed: int | None) -> torch.Tensor:
+    def load(self, positions: torch.Tensor, seed: int | None) -> torch.Tensor:  # noqa: ARG002
         raise AssertionError("a gallery needs no network inputs")
 
     def name(self, position: int) -> str:
@@ -85,6 +85,7 @@ def made_up_metrics(is_ccp: bool, evaluations: int = 40) -> list[dict[str, Any]]
             "precision_at_1": min(1.0, map_at_r + 0.35),
             "r_precision": map_at_r + 0.09,
             "loss": 0.6 * (1 - progress) + 0.08,
+            "gradient_norm": 1.5 + 0.2 * (index % 4),
             "seconds": 4.2 * (index + 1),
         }
         if is_ccp:
@@ -122,7 +123,8 @@ def write_run(folder: Path, is_ccp: bool = True, finished: bool = True, gallery:
         best = max(metrics, key=lambda row: row["map_at_r"])
         scores = {key: best[key] for key in ("map_at_r", "precision_at_1", "r_precision")}
         result = {
-            "test": {key: value - 0.02 for key, value in scores.items()} | {"queries": 4800},
+            "test": {key: value - 0.02 for key, value in scores.items()}
+            | {"queries": 4800, "recall_at": {"1": 0.75, "2": 0.8}},
             "validation": scores | {"queries": 1200},
             "best_step": best["step"],
             "steps": metrics[-1]["step"],
@@ -133,7 +135,7 @@ def write_run(folder: Path, is_ccp: bool = True, finished: bool = True, gallery:
     return folder
 
 
-@pytest.fixture()
+@pytest.fixture
 def two_runs(tmp_path: Path) -> list[Path]:
     """A baseline and a CCP run on the same data with the same seed."""
     return [

@@ -28,7 +28,7 @@ class Mark:
 
     x: float
     label: str
-    style: int = 0
+    style: int | None = None  # the series that it belongs to; None: all of them
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class DrawnPoint:
     left: float
     bottom: float
     text: str
-    style: int
+    style: int | None
 
 
 @dataclass(frozen=True)

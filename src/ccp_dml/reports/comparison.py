@@ -6,6 +6,7 @@ from typing import Any
 
 from ccp_dml.reports.run_folder import RunFolder, run_labels
 
+MISSING = "\N{EN DASH}"  # stands where there is no value
 SCORES = {"map_at_r": "MAP@R", "r_precision": "P@R", "precision_at_1": "P@1"}
 
 
@@ -15,9 +16,8 @@ class Standing:
 
     value: float | None
     is_best: bool
-    gain: float | None  # to the first run, None for that run itself
-
-    relative_gain: float | None
+    gain: float | None  # over the first run; None for that run itself
+    relative_gain: float | None  # the gain as a share of the first run's score
 
     def gain_text(self) -> str:
         """For example "+10.1 points (+29.9 %)"; empty where there is nothing to compare with."""
@@ -50,7 +50,7 @@ def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
 
 
 def differing_settings(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
-    """Dotted keys whose values are not the same in all runs, with one value per run; None where a run has no such key."""
+    """Dotted keys whose values differ between runs, with one value per run; None where a run has no such key."""
     settings = [run.settings() for run in runs]
     keys = dict.fromkeys(key for one in settings for key in one)
     values = {key: [one.get(key) for one in settings] for key in keys}
@@ -70,4 +70,4 @@ def _standing(values: Sequence[float | None], position: int) -> Standing:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{100 * value:.{digits}f}"
+    return MISSING if value is None else f"{100 * value:.{digits}f}"

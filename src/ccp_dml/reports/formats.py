@@ -4,13 +4,13 @@ import json
 from typing import Any
 
 from ccp_dml.reports.charts import STYLES
-from ccp_dml.reports.comparison import percent
+from ccp_dml.reports.comparison import MISSING, percent
 
 
 def duration(seconds: float | None) -> str:
     """For example "2 min 54 s"."""
     if seconds is None:
-        return "–"
+        return MISSING
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -19,17 +19,17 @@ def duration(seconds: float | None) -> str:
 
 
 def count(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
+    return MISSING if value is None else f"{value:,}"
 
 
 def decimals(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+    return MISSING if value is None else f"{value:.{digits}f}"
 
 
 def setting(value: Any) -> str:
     """A value of the configuration or the environment as a person would type it."""
     if value is None:
-        return "–"
+        return MISSING
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -38,9 +38,9 @@ def picture(uri: Any) -> str | None:
     return uri if isinstance(uri, str) and uri.startswith("data:image/") else None
 
 
-def style_class(style: int) -> str:
-    """The CSS class of a run's or a line's colour."""
-    return f"s{style % STYLES}"
+def style_class(style: int | None) -> str:
+    """The CSS class of a run's or a line's colour; none for what belongs to no line."""
+    return "" if style is None else f"s{style % STYLES}"
 
 
 FILTERS = {

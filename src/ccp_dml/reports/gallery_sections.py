@@ -37,7 +37,7 @@ def shared_gallery(runs: Sequence[RunFolder]) -> Section | None:
         return None
     rows.sort(key=_change, reverse=True)
     content = {"rows": rows, "open": OPEN_COMPARISONS}
-    return Section("gallery", "The same queries, run by run", "section_shared_gallery.html", content)
+    return Section("gallery", "Queries compared", "section_shared_gallery.html", content)
 
 
 def shared_queries(runs: Sequence[RunFolder]) -> list[Identity]:

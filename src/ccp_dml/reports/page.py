@@ -3,8 +3,6 @@
 import base64
 import dataclasses
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +11,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ccp_dml.errors import UserError
-from ccp_dml.reports import formats, sections
+from ccp_dml.files import write_text
+from ccp_dml.reports import curve_sections, formats, sections
 from ccp_dml.reports.gallery_sections import gallery, shared_gallery, shared_queries, with_gallery
 from ccp_dml.reports.run_folder import RunFolder, read_runs, run_labels
 from ccp_dml.reports.sections import Section
@@ -29,11 +28,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
             f"{out} is a folder; give the file that the report is to be written to, such as {out / 'report.html'}."
         )
     page = render(read_runs(runs))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=out.parent, suffix=".part", delete=False) as part:
-        part.write(page)
-    os.chmod(part.name, 0o644)  # temporary files are readable by their owner alone, a report is for everybody
-    os.replace(part.name, out)
+    write_text(out, page)
     return out
 
 
@@ -52,8 +47,8 @@ def render(runs: Sequence[RunFolder]) -> str:
         title=" and ".join(run_labels(runs)) if len(runs) < 4 else f"{len(runs)} runs",
         runs=runs,
         sections=sections_of_one(runs[0]) if len(runs) == 1 else sections_of_many(runs),
-        style=Markup((HERE / "report.css").read_text(encoding="utf-8")),  # noqa: S704
-        script=Markup(script),  # noqa: S704
+        style=Markup((HERE / "report.css").read_text(encoding="utf-8")),
+        script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         version=version("ccp-dml"),
     )
@@ -62,9 +57,9 @@ def render(runs: Sequence[RunFolder]) -> str:
 def sections_of_one(run: RunFolder) -> list[Section]:
     return _present(
         sections.summary(run),
-        sections.curves([run]),
-        sections.projections([run]),
-        sections.problems(run),
+        curve_sections.curves([run]),
+        curve_sections.projections([run]),
+        curve_sections.problems(run),
         gallery(run),
         sections.scores(run),
         sections.configuration(run),
@@ -78,14 +73,14 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
     places_shown = [place for place, _ in with_gallery(runs)]
     compared = _present(
         sections.comparison(runs),
-        sections.curves(runs),
-        sections.projections(runs),
+        curve_sections.curves(runs),
+        curve_sections.projections(runs),
         shared_gallery(runs),
     )
     for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
         parts = _present(
             sections.summary(run),
-            sections.problems(run),
+            curve_sections.problems(run),
             gallery(run, leave_out=shared) if place in places_shown else None,
             sections.scores(run),
             sections.configuration(run),

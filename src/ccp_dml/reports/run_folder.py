@@ -4,12 +4,13 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from ccp_dml.errors import UserError
+from ccp_dml.layers import flatten
 
 Row = dict[str, Any]
 
@@ -34,13 +35,16 @@ class RunFolder:
         if not (path / "config.toml").is_file():
             raise UserError(f"{path} holds no run (no config.toml in it); give a folder that `ccp train` wrote.")
         result = _json_object(path / "result.json")
+        gallery = _json_object(path / "gallery.json")
+        if gallery is not None and not isinstance(gallery.get("queries"), list):
+            raise UserError(f"{path / 'gallery.json'} lists no queries; delete it, or train again.")
         return cls(
             path=path,
             config=_toml(path / "config.toml"),
             environment=_json_object(path / "environment.json") or {},
             metrics=_json_lines(path / "metrics.jsonl", may_be_torn=result is None),
             result=result,
-            gallery=_json_object(path / "gallery.json"),
+            gallery=gallery,
         )
 
     @property
@@ -53,7 +57,7 @@ class RunFolder:
 
     def settings(self) -> dict[str, Any]:
         """The configuration under dotted keys such as `loss.name`."""
-        return dict(_flattened(self.config, ""))
+        return dict(flatten(self.config))
 
     def score(self, half: str, metric: str) -> float | None:
         """A final score, `half` being "test" or "validation"; None for an unfinished run."""
@@ -96,14 +100,6 @@ def run_labels(runs: Sequence[RunFolder]) -> list[str]:
     raise ValueError("the same run is given twice")
 
 
-def _flattened(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flattened(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
 def number(value: Any) -> float | None:
     """`value` as a finite float; None for anything that cannot be drawn or compared."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -131,7 +127,7 @@ def _json_object(path: Path) -> dict[str, Any] | None:
 
 
 def _json_lines(path: Path, may_be_torn: bool) -> list[Row]:
-    """`may_be_torn`: the run may be writing right now, so that a last line without its end is left out, not an error."""
+    """`may_be_torn`: the run may be writing right now, so a last line without its end is left out."""
     if not path.is_file():
         return []
     rows = []

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ccp_dml.reports.charts import Chart, DrawnChart, Highlight, Mark, Series, draw
+from ccp_dml.layers import flatten
 from ccp_dml.reports.comparison import SCORES, compare, differing_settings
-from ccp_dml.reports.run_folder import RunFolder, number, run_labels
-
-STEP = "step"
+from ccp_dml.reports.run_folder import RunFolder, number
 
 
 @dataclass(frozen=True)
@@ -29,15 +27,18 @@ class Section:
 def summary(run: RunFolder) -> Section:
     """What was trained, on what, and how good it is on unseen classes."""
     best = run.best_evaluation() or {}
-    half = "test" if run.finished else "validation"
     scores = {
-        title: (run.score("test", key) if run.finished else number(best.get(key)), number(best.get(key)))
+        title: (run.score("test", key) if run.finished else number(best.get(key)), run.score("validation", key))
         for key, title in SCORES.items()
     }
-    facts = {"Trained": method_text(run), "Data": data_text(run), "Network": network_text(run)}
-    return Section(
-        "summary", "Summary", "section_summary.html", {"run": run, "half": half, "scores": scores, "facts": facts}
-    )
+    content = {
+        "run": run,
+        "scores": scores,
+        "method": method_text(run),
+        "data": data_text(run),
+        "facts": {"Network": network_text(run)},
+    }
+    return Section("summary", "Summary", "section_summary.html", content)
 
 
 def comparison(runs: Sequence[RunFolder]) -> Section:
@@ -55,54 +56,22 @@ def comparison(runs: Sequence[RunFolder]) -> Section:
     )
 
 
-def curves(runs: Sequence[RunFolder]) -> Section | None:
-    """Validation scores and loss over the steps, with the switches of problems."""
-    charts = [draw(_all_scores_chart(runs[0]))] if len(runs) == 1 else [draw(_score_chart(runs, key)) for key in SCORES]
-    charts.append(draw(_run_chart(runs, "loss", "Training loss", "mean loss since the previous evaluation", 4)))
-    return _chart_section("curves", "Score curves", charts)
-
-
-def projections(runs: Sequence[RunFolder]) -> Section | None:
-    """Covering radius over problems and the pull towards the previous solution; None for baselines."""
-    labels = run_labels(runs)
-    radius = [
-        Series(
-            label,
-            [
-                (row["problem"], row["covering_radius"])
-                for row in problem_rows(run)
-                if row["covering_radius"] is not None
-            ],
-            style,
-        )
-        for style, (run, label) in enumerate(zip(runs, labels, strict=True))
-    ]
-    radius_chart = Chart(
-        title="Covering radius",
-        x_label="problem",
-        y_label="largest distance from a pool image to the nearest proxy of its class",
-        series=[line for line in radius if line.points],
-        decimals=3,
-    )
-    pull_label = "length of the pull's gradient, lambda times the distance to the previous solution"
-    charts = [draw(radius_chart), draw(_run_chart(runs, "pull_norm", "Pull", pull_label, 5))]
-    return _chart_section("projections", "Problems and projections", charts)
-
-
-def problems(run: RunFolder) -> Section | None:
-    """One line per problem; None where there was only one."""
-    rows = problem_rows(run)
-    if len(rows) < 2:
-        return None
-    return Section("problems", "Problem by problem", "section_problems.html", {"rows": rows})
-
-
 def scores(run: RunFolder) -> Section | None:
     """Validation and test scores with the number of queries."""
     if run.result is None:
         return None
-    halves = {half: run.result.get(half) or {} for half in ("validation", "test")}
-    return Section("scores", "Scores", "section_scores.html", {"halves": halves, "scores": SCORES, "run": run})
+    recalls = (run.result.get("test") or {}).get("recall_at") or {}
+    rows = [
+        {
+            "half": half,
+            "scores": [run.score(half, key) for key in SCORES],
+            "recalls": [number(value) if half == "test" else None for value in recalls.values()],
+            "queries": (run.result.get(half) or {}).get("queries"),
+        }
+        for half in ("validation", "test")
+    ]
+    titles = [*SCORES.values(), *(f"R@{k}" for k in recalls)]
+    return Section("scores", "Scores", "section_scores.html", {"rows": rows, "titles": titles})
 
 
 def configuration(run: RunFolder) -> Section:
@@ -117,7 +86,9 @@ def configuration(run: RunFolder) -> Section:
 def environment(run: RunFolder) -> Section | None:
     if not run.environment:
         return None
-    return Section("environment", "Environment", "section_environment.html", {"environment": run.environment})
+    return Section(
+        "environment", "Environment", "section_environment.html", {"entries": dict(flatten(run.environment))}
+    )
 
 
 def reproduction(run: RunFolder) -> Section:
@@ -154,96 +125,3 @@ def network_text(run: RunFolder) -> str:
     settings = run.settings()
     dim = settings.get("model.embedding_dim")
     return str(settings.get("model.backbone", "unknown network")) + ("" if dim is None else f", {dim}-D embedding")
-
-
-def problem_rows(run: RunFolder) -> list[dict[str, Any]]:
-    """What happened in each problem, in order."""
-    grouped: dict[int, list[dict[str, Any]]] = {}
-    for row in run.metrics:
-        grouped.setdefault(row.get("problem", 1), []).append(row)
-    rows, last_step = [], 0
-    for problem, evaluations in grouped.items():
-        known = [score for row in evaluations if (score := number(row.get("map_at_r"))) is not None]
-        rows.append(
-            {
-                "problem": problem,
-                "steps": evaluations[-1]["step"] - last_step,
-                "evaluations": len(evaluations),
-                "map_at_r": max(known, default=None),
-                "covering_radius": number(evaluations[-1].get("covering_radius")),
-                "pull_norm": number(evaluations[-1].get("pull_norm")),
-            }
-        )
-        last_step = evaluations[-1]["step"]
-    return rows
-
-
-def _chart_section(name: str, title: str, charts: Sequence[DrawnChart | None]) -> Section | None:
-    drawn = [chart for chart in charts if chart is not None]
-    return Section(name, title, "section_charts.html", {"charts": drawn}) if drawn else None
-
-
-def _all_scores_chart(run: RunFolder) -> Chart:
-    lines = [Series(title, _points(run, key), style) for style, (key, title) in enumerate(SCORES.items())]
-    return Chart(
-        title="Validation scores",
-        x_label=STEP,
-        y_label="score in %, on classes held out for validation",
-        series=[line for line in lines if line.points],
-        marks=_problem_starts(run, 0),
-        marks_label="a new problem starts",
-        highlights=_best(run, "map_at_r", "best evaluation", 0),
-        notes={row["step"]: f"problem {row['problem']}" for row in run.metrics if "problem" in row},
-        percent=True,
-    )
-
-
-def _score_chart(runs: Sequence[RunFolder], key: str) -> Chart:
-    labels = run_labels(runs)
-    numbered = list(enumerate(zip(runs, labels, strict=True)))
-    lines = [Series(label, _points(run, key), style) for style, (run, label) in numbered]
-    return Chart(
-        title=f"Validation {SCORES[key]}",
-        x_label=STEP,
-        y_label="score in %, on classes held out for validation",
-        series=[line for line in lines if line.points],
-        marks=[mark for style, (run, _) in numbered for mark in _problem_starts(run, style)],
-        marks_label="a new problem starts",
-        highlights=[
-            spot for style, (run, label) in numbered for spot in _best(run, key, f"{label}, best evaluation", style)
-        ],
-        percent=True,
-    )
-
-
-def _run_chart(runs: Sequence[RunFolder], key: str, title: str, y_label: str, decimals: int) -> Chart:
-    numbered = list(enumerate(zip(runs, run_labels(runs), strict=True)))
-    lines = [Series(label, _points(run, key), style) for style, (run, label) in numbered]
-    marks = [mark for style, (run, _) in numbered if _points(run, key) for mark in _problem_starts(run, style)]
-    return Chart(
-        title=title,
-        x_label=STEP,
-        y_label=y_label,
-        series=[line for line in lines if line.points],
-        marks=marks,
-        marks_label="a new problem starts",
-        decimals=decimals,
-    )
-
-
-def _points(run: RunFolder, key: str) -> list[tuple[float, float]]:
-    return [(row["step"], value) for row in run.metrics if (value := number(row.get(key))) is not None]
-
-
-def _problem_starts(run: RunFolder, style: int) -> list[Mark]:
-    """Where each problem but the first starts: at the last evaluation of the one before."""
-    pairs = zip(run.metrics, run.metrics[1:], strict=False)
-    return [Mark(a["step"], str(b["problem"]), style) for a, b in pairs if a.get("problem") != b.get("problem")]
-
-
-def _best(run: RunFolder, key: str, label: str, style: int) -> list[Highlight]:
-    row = run.best_evaluation()
-    value = number(row.get(key)) if row else None
-    if row is None or value is None:
-        return []
-    return [Highlight(row["step"], value, f"{label}: {100 * value:.1f} at step {row['step']:,}", style)]

@@ -1,36 +1,56 @@
-"""Runs side by side on the terminal."""
+"""Scores on the terminal: runs side by side, and what `ccp evaluate` found."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from ccp_dml.reports.comparison import SCORES, compare, percent
+from ccp_dml.reports.formats import count
 from ccp_dml.reports.run_folder import RunFolder
+
+TITLE = "Scores on unseen classes (%)"
 
 
 def comparison_table(runs: Sequence[RunFolder]) -> Table:
     """Test scores in percent, best in bold, and the gain in MAP@R over the first run."""
     compared = compare(runs)
     caption = "* selected on the test classes themselves" if any(row.is_marked for row in compared) else None
-    table = Table(title="Scores on unseen classes (%)", caption=caption)
-    table.add_column("run")
-    for title in SCORES.values():
-        table.add_column(title, justify="right")
-    table.add_column("steps", justify="right")
-    table.add_column("problems", justify="right")
-    table.add_column("gain in MAP@R")
+    table = _score_table("run", "steps", "problems", caption=caption)
+    if len(runs) > 1:
+        table.add_column("gain in MAP@R")
     for row in compared:
-        scores = [
-            Text(percent(standing.value), style="bold" if standing.is_best else "")
-            for standing in row.standings.values()
-        ]
-        counts = [Text(_count(row.run.count(key))) for key in ("steps", "problems")]
+        scores = [_score(standing.value, standing.is_best) for standing in row.standings.values()]
+        counts = [count(row.run.count(key)) for key in ("steps", "problems")]
         # Text, not str: a folder named "[bold]" is a name, not markup.
         label = Text(row.label + (" *" if row.is_marked else "") + ("" if row.run.finished else " (unfinished)"))
-        table.add_row(label, *scores, *counts, Text(row.standings["map_at_r"].gain_text()))
+        gain = [row.standings["map_at_r"].gain_text()] if len(runs) > 1 else []
+        table.add_row(label, *scores, *counts, *gain)
     return table
 
 
-def _count(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
+def evaluation_table(scores: dict[str, Any]) -> Table:
+    """What `evaluate_runs` returned: each run and, for several, their mean and their ensemble."""
+    table = _score_table("run", "queries")
+    for name, row in scores["runs"].items():
+        table.add_row(Text(name), *(_score(row[key]) for key in SCORES), count(row["queries"]))
+    if "separated" in scores:
+        spread, ensemble = scores["separated"], scores["concatenated"]
+        means = [f"{percent(spread[key]['mean'])} ± {percent(spread[key]['sd'])}" for key in SCORES]
+        table.add_section()
+        table.add_row(f"separated (mean ± sd, n = {spread['map_at_r']['n']})", *means)
+        table.add_row("concatenated", *(_score(ensemble[key]) for key in SCORES), count(ensemble["queries"]))
+    return table
+
+
+def _score_table(first: str, *last: str, caption: str | None = None) -> Table:
+    table = Table(title=TITLE, caption=caption)
+    table.add_column(first)
+    for title in (*SCORES.values(), *last):
+        table.add_column(title, justify="right")
+    return table
+
+
+def _score(value: float | None, is_best: bool = False) -> Text:
+    return Text(percent(value), style="bold" if is_best else "")
