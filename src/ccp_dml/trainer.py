@@ -66,6 +66,8 @@ class Trainer:
         weight_decay: coupled L2 decay of `decayed` (D13).
         decayed: the parameters that decay; see `decaying_parameters`.
         clip_norm: largest global norm of the gradient (D15).
+        warm_up_steps: at first, for so many steps, the parameters `resting` stay as they are.
+        resting: normally the backbone's, so that the last layer and the proxies get ready first.
         after_step: called with the number of steps taken, for progress displays.
         after_evaluation: called when the problem has seen the score, for logs and checkpoints.
     """
@@ -85,6 +87,8 @@ class Trainer:
         weight_decay: float = 1e-4,
         decayed: Sequence[nn.Parameter] = (),
         clip_norm: float = 10.0,
+        warm_up_steps: int = 0,
+        resting: Sequence[nn.Parameter] = (),
         after_step: Callable[[int], None] | None = None,
         after_evaluation: Callable[[Evaluation], None] | None = None,
     ) -> None:
@@ -92,6 +96,7 @@ class Trainer:
         self.batches, self.evaluate, self.pull = batches, evaluate, pull
         self.evaluate_every, self.max_steps = evaluate_every, max_steps
         self.weight_decay, self.decayed, self.clip_norm = weight_decay, list(decayed), clip_norm
+        self.warm_up_steps, self.resting = warm_up_steps, list(resting)
         self.after_step, self.after_evaluation = after_step, after_evaluation
         self.step = 0
         self.seconds_before = 0.0  # spent before the run was interrupted
@@ -139,6 +144,9 @@ class Trainer:
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
         self.fabric.strategy.precision.unscale_gradients(self.optimizer)  # does nothing but in 16-mixed
+        if self.step < self.warm_up_steps:
+            for value in self.resting:
+                value.grad = None
         if self.pull is not None:
             self.pull.add_gradient()
         add_to_gradients(self.decayed, self.decayed, self.weight_decay)

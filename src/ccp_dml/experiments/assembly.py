@@ -96,6 +96,8 @@ def assemble(
         weight_decay=config.optim.weight_decay,
         decayed=decaying_parameters(network, objective),
         clip_norm=config.optim.clip_norm,
+        warm_up_steps=round(config.train.warm_up_epochs * len(sampler)),
+        resting=list(network.backbone.parameters()),
         after_step=watcher.step,
         after_evaluation=after_evaluation,
     )

@@ -10,6 +10,8 @@ from torch.autograd.function import once_differentiable
 
 # Squared distances below this share of |a|^2 + |b|^2 are rounding noise of the double-precision sum, not distance.
 _ROUNDING_NOISE = 1e-14
+# Pairs computed at a time: what stays in a processor's cache, and what keeps a GPU busy.
+_BLOCK_PAIRS = {"cpu": 1 << 17, "cuda": 1 << 24}
 
 
 def clip_normalise(v: Tensor) -> Tensor:
@@ -59,18 +61,24 @@ def pairwise_distances(a: Tensor, b: Tensor) -> Tensor:
 
 
 def pairwise_squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """Squared L2 distances (..., N, M) in float64, without gradients; rounding noise around zero is exactly zero."""
+    """Squared L2 distances (..., N, M), as `pairwise_distances` computes them, but without gradients."""
     _check_rows(a, b)
+    dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+    squared = torch.empty(*a.shape[:-1], b.shape[-2], dtype=dtype, device=a.device)
+    block = max(1, _BLOCK_PAIRS.get(a.device.type, _BLOCK_PAIRS["cuda"]) // max(1, squared[..., :1].numel()))
     with torch.no_grad(), torch.autocast(a.device.type, enabled=False):
-        a, b = a.double(), b.double()
-        a_squared = a.square().sum(-1, keepdim=True)
-        b_squared = b.square().sum(-1, keepdim=True)
-        # The norms ride along as two more columns, so that no second (N, M) tensor is made to add them; the share
-        # taken off both norms pushes rounding noise below zero, where the clamp catches it.
-        kept = 1.0 - _ROUNDING_NOISE
-        left = torch.cat([-2.0 * a, kept * a_squared, torch.ones_like(a_squared)], dim=-1)
-        right = torch.cat([b, torch.ones_like(b_squared), kept * b_squared], dim=-1)
-        return (left @ right.transpose(-2, -1)).clamp_(min=0.0)
+        a = a.double()
+        a_squared = _squared_norms(a)  # (..., N, 1)
+        for columns, some in zip(squared.split(block, dim=-1), b.split(block, dim=-2), strict=True):
+            some = some.double().transpose(-2, -1)  # (..., D, m)
+            products = a @ some
+            columns.copy_(products.mul_(-2.0).add_(a_squared).add_(_squared_norms(some, dim=-2)).clamp_(min=0.0))
+    return squared
+
+
+def _squared_norms(v: Tensor, dim: int = -1) -> Tensor:
+    # Shortened by more than rounding can add up to, so that what is noise falls below zero and is clamped.
+    return torch.linalg.vector_norm(v, dim=dim, keepdim=True).square_().mul_(1.0 - _ROUNDING_NOISE)
 
 
 class _Distances(torch.autograd.Function):
@@ -78,7 +86,7 @@ class _Distances(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        distances = pairwise_squared_distances(a, b).sqrt_().to(torch.promote_types(a.dtype, b.dtype))
+        distances = pairwise_squared_distances(a, b).sqrt_()
         ctx.save_for_backward(a, b, distances)
         return distances
 
@@ -87,7 +95,7 @@ class _Distances(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b, distances = ctx.saved_tensors
         with torch.autocast(a.device.type, enabled=False):
-            ratio = (grad / distances).masked_fill_(distances == 0, 0.0)  # (..., N, M)
+            ratio = distances.reciprocal().nan_to_num_(nan=torch.nan, posinf=0.0).mul_(grad)  # (..., N, M)
             grad_a = grad_b = None
             if ctx.needs_input_grad[0]:
                 grad_a = (a * ratio.sum(-1).unsqueeze(-1) - ratio @ b.to(ratio.dtype)).to(a.dtype)

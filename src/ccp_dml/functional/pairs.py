@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ccp_dml.functional.distances import NORMALISERS, at_least_float32, pairwise_distances, pairwise_similarities
@@ -15,6 +16,10 @@ class Pairs:
     references: Tensor  # (R, D)
     positive: Tensor  # (B, R) bool: same class; a sample is no positive of itself
     negative: Tensor  # (B, R) bool: another class
+
+    def masks(self) -> tuple[Tensor, Tensor]:
+        """`positive` and `negative` as numbers 1 and 0, which multiply terms faster than booleans do."""
+        return self.positive.to(self.anchors.dtype), self.negative.to(self.anchors.dtype)
 
     def distances(self) -> Tensor:
         """L2 distances (B, R)."""
@@ -61,7 +66,7 @@ def pair_up(
 
 def mean_of_non_zero(terms: Tensor) -> Tensor:
     """Mean of the non-negative `terms` that are not zero; zero, with a gradient of zeros, when all are."""
-    return terms.sum() / (terms > 0).sum().clamp(min=1)
+    return terms.sum() / torch.count_nonzero(terms).clamp(min=1)
 
 
 def _check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:

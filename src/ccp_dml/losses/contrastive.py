@@ -46,9 +46,9 @@ class ContrastiveLoss(nn.Module):
         ref_labels: Tensor | None = None,
     ) -> Tensor:
         pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise)
-        distances = pairs.distances()
-        too_far = torch.relu(distances - self.positive_margin) * pairs.positive
-        too_close = torch.relu(self.negative_margin - distances) * pairs.negative
+        distances, (positive, negative) = pairs.distances(), pairs.masks()
+        too_far = torch.relu(distances - self.positive_margin) * positive
+        too_close = torch.relu(self.negative_margin - distances) * negative
         return mean_of_non_zero(too_far) + mean_of_non_zero(too_close)
 
     def extra_repr(self) -> str:
@@ -87,9 +87,9 @@ class CosineContrastiveLoss(nn.Module):
         ref_labels: Tensor | None = None,
     ) -> Tensor:
         pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise)
-        similarities = pairs.similarities()
-        too_unlike = torch.relu(1.0 - similarities) * pairs.positive
-        too_alike = torch.relu(similarities - self.margin) * pairs.negative
+        similarities, (positive, negative) = pairs.similarities(), pairs.masks()
+        too_unlike = torch.relu(1.0 - similarities) * positive
+        too_alike = torch.relu(similarities - self.margin) * negative
         return (too_unlike.sum() + too_alike.sum()) / max(len(embeddings), 1)
 
     def extra_repr(self) -> str:
