@@ -135,6 +135,21 @@ def write_run(folder: Path, is_ccp: bool = True, finished: bool = True, gallery:
     return folder
 
 
+@pytest.fixture(name="items")
+def items_factory() -> Callable[..., LabelledSet]:
+    return items
+
+
+@pytest.fixture(name="made_up_gallery")
+def gallery_factory() -> Callable[..., dict[str, Any]]:
+    return made_up_gallery
+
+
+@pytest.fixture(name="write_run")
+def run_factory() -> Callable[..., Path]:
+    return write_run
+
+
 @pytest.fixture
 def two_runs(tmp_path: Path) -> list[Path]:
     """A baseline and a CCP run on the same data with the same seed."""

@@ -86,8 +86,10 @@ def read_runs(paths: Sequence[Path]) -> list[RunFolder]:
     """The runs in the order given, each once."""
     if not paths:
         raise UserError("No run to report on; give at least one folder that `ccp train` wrote.")
-    unique = {Path(path).resolve(): Path(path) for path in reversed(paths)}
-    return [RunFolder.read(path) for path in reversed(unique.values())]
+    unique: dict[Path, Path] = {}
+    for path in paths:
+        unique.setdefault(Path(path).resolve(), Path(path))
+    return [RunFolder.read(path) for path in unique.values()]
 
 
 def run_labels(runs: Sequence[RunFolder]) -> list[str]:

@@ -1,0 +1,58 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from ccp_dml.reports.comparison import compare, differing_settings, percent
+from ccp_dml.reports.run_folder import RunFolder, read_runs
+
+
+@pytest.fixture
+def scored(write_run: Callable[..., Path], tmp_path: Path) -> Callable[..., RunFolder]:
+    def make(name: str, map_at_r: float | None) -> RunFolder:
+        folder = write_run(tmp_path / name)
+        test = {"map_at_r": map_at_r, "precision_at_1": 0.5, "r_precision": 0.4, "queries": 10}
+        (folder / "result.json").write_text(json.dumps({"test": test, "best_step": 50}))
+        return RunFolder.read(folder)
+
+    return make
+
+
+def test_gains_are_over_the_first_run_in_points_and_relative(scored: Callable[..., RunFolder]) -> None:
+    first, second, third = (
+        row.standings["map_at_r"] for row in compare([scored("a", 0.4), scored("b", 0.5), scored("c", 0.3)])
+    )
+    assert (first.gain, first.gain_text()) == (None, "")
+    assert second.gain == pytest.approx(0.1)
+    assert second.relative_gain == pytest.approx(0.25)
+    assert second.gain_text() == "+10.0 points (+25.0 %)"
+    assert third.gain_text() == "-10.0 points (-25.0 %)"
+    assert [row.is_best for row in (first, second, third)] == [False, True, False]
+
+
+def test_a_missing_score_is_neither_best_nor_compared(scored: Callable[..., RunFolder]) -> None:
+    rows = [row.standings["map_at_r"] for row in compare([scored("a", None), scored("b", 0.5)])]
+    assert [(row.is_best, row.gain) for row in rows] == [(False, None), (False, None)]
+    assert percent(rows[0].value) == "–"  # noqa: RUF001
+
+
+def test_a_first_score_of_zero_has_no_relative_gain(scored: Callable[..., RunFolder]) -> None:
+    _, second = (row.standings["map_at_r"] for row in compare([scored("a", 0.0), scored("b", 0.5)]))
+    assert second.gain_text() == "+50.0 points"
+
+
+def test_runs_selected_on_test_classes_are_marked(write_run: Callable[..., Path], tmp_path: Path) -> None:
+    honest, other = write_run(tmp_path / "honest"), write_run(tmp_path / "other")
+    (other / "config.toml").write_text(tomli_w.dumps({"protocol": {"select_on": "test"}}))
+    assert [row.is_marked for row in compare(read_runs([honest, other]))] == [False, True]
+
+
+def test_only_settings_that_differ_are_listed(two_runs: list[Path]) -> None:
+    assert differing_settings(read_runs(two_runs)) == {"ccp.mode": ["off", "alternating"]}
+
+
+def test_a_setting_that_a_run_lacks_differs(two_runs: list[Path]) -> None:
+    (two_runs[1] / "config.toml").write_text((two_runs[0] / "config.toml").read_text() + "\n[extra]\nkey = 1\n")
+    assert differing_settings(read_runs(two_runs)) == {"extra.key": [None, 1]}
