@@ -6,6 +6,7 @@ are how the names of entries in published weight files begin that belong to a cl
 """
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 import timm
@@ -52,6 +53,7 @@ def create_backbone(
     """
     if pretrained and weights is not None:
         raise UserError("model.pretrained and model.weights are both set: choose one of the two sources of weights")
+    _refuse_unknown(name)
     if pretrained:
         _refuse_download_of_ours(name)
     if name == IDENTITY:
@@ -69,6 +71,24 @@ def create_backbone(
         network = backbone.network if isinstance(backbone, TimmBackbone) else backbone
         load_weights(network, Path(weights), name, getattr(backbone, "classifier_keys", ()))
     return backbone
+
+
+def _refuse_unknown(name: str) -> None:
+    architecture, _, tag = name.partition(".")
+    known = list_backbones()
+    if architecture not in known:
+        nearest = get_close_matches(name, known, n=3)
+        raise UserError(
+            f"backbone '{name}' is unknown: "
+            + (f"did you mean {' or '.join(nearest)}?" if nearest else "`ccp list backbones` names all there are")
+        )
+    tagged = timm.list_models(f"{architecture}.*", pretrained=True)
+    if tag and name not in tagged:
+        nearest = get_close_matches(name, tagged, n=3, cutoff=0)
+        raise UserError(
+            f"backbone '{architecture}' has no weights called '{tag}': "
+            + (f"did you mean {' or '.join(nearest)}?" if nearest else f"choose '{architecture}' without a tag")
+        )
 
 
 def _refuse_download_of_ours(name: str) -> None:

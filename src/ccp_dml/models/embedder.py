@@ -6,12 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
-from ccp_dml.functional.distances import clip_normalise, l2_normalise
+from ccp_dml.functional.distances import NORMALISERS
 
 Pooling = Literal["gap", "gap+gmp"]
 Normalisation = Literal["clip", "l2"]
-
-_NORMALISE = {"clip": clip_normalise, "l2": l2_normalise}
 
 
 def count_features(backbone: nn.Module) -> int:
@@ -93,7 +91,7 @@ class Embedder(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Network inputs, as `Source.load` gives them -> normalised embeddings (B, D)."""
-        return _NORMALISE[self.normalise](self.raw(inputs))
+        return NORMALISERS[self.normalise](self.raw(inputs))
 
     def raw(self, inputs: Tensor) -> Tensor:
         """Network inputs, as `Source.load` gives them -> embeddings (B, D) before normalisation."""

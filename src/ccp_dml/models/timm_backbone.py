@@ -1,6 +1,6 @@
 """Any network of timm, by name, with the input normalisation its weights were trained with."""
 
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Any
 
 import timm
@@ -21,14 +21,13 @@ class TimmBackbone(nn.Module):
 
     def __init__(self, name: str, pretrained: bool = False) -> None:
         super().__init__()
-        check_timm_name(name)
         self.name = name
         global_pool: str | None = None  # the network's own: how tokens are best pooled differs from one to the next
         network = _create(name, global_pool)
-        if _features_of_one_image(network).ndim == 4:
+        if _on_black_image(network, network.forward_features).ndim == 4:  # type: ignore[arg-type]
             global_pool = ""  # none: `Embedder` pools
             network = _create(name, global_pool)
-        sample = _features_of_one_image(network, head=True)
+        sample = _on_black_image(network, network)
         self.channels_last = sample.ndim == 4 and getattr(network, "output_fmt", "NCHW") == "NHWC"
         self.num_features = sample.shape[-1 if self.channels_last else 1]
 
@@ -46,10 +45,11 @@ class TimmBackbone(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), values 0..255 -> feature maps (B, F, h, w) or features (B, F)."""
+        normalised = self.input_normalisation(images)
         if self.takes_native_size_only and tuple(images.shape[-2:]) != self.native_size:
             raise self._size_error(images)
         try:
-            features = self.network(self.input_normalisation(images))
+            features = self.network(normalised)
         except AssertionError as error:  # timm asserts sizes that fit patches and windows
             raise self._size_error(images) from error
         return features.permute(0, 3, 1, 2) if self.channels_last else features
@@ -62,28 +62,6 @@ class TimmBackbone(nn.Module):
         )
 
 
-def check_timm_name(name: str) -> None:
-    """Refuses a name that timm does not know, naming the nearest ones."""
-    architecture, _, tag = name.partition(".")
-    if not timm.is_model(architecture):
-        nearest = get_close_matches(name, timm.list_models(), n=3)
-        raise UserError(
-            f"backbone '{name}' is unknown"
-            + (f": did you mean {' or '.join(nearest)}?" if nearest else ": `ccp list backbones` names all there are")
-        )
-    tagged = timm.list_models(f"{architecture}.*", pretrained=True)
-    if tag and name not in tagged:
-        nearest = get_close_matches(name, tagged, n=3) or tagged[:3]
-        raise UserError(
-            f"backbone '{architecture}' has no weights called '{tag}': "
-            + (
-                f"did you mean {' or '.join(nearest)}?"
-                if nearest
-                else f"choose '{architecture}' and pass model.weights"
-            )
-        )
-
-
 def _create(name: str, global_pool: str | None, pretrained: bool = False) -> nn.Module:
     return timm.create_model(name, pretrained=pretrained, num_classes=0, global_pool=global_pool)
 
@@ -93,12 +71,12 @@ def _settings(network: nn.Module) -> dict[str, Any]:
     return network.pretrained_cfg  # type: ignore[return-value]  # a plain attribute that nn.Module's types do not know
 
 
-def _features_of_one_image(network: nn.Module, head: bool = False) -> Tensor:
-    """Runs a black image: timm's networks state their width and layout in too many ways to rely on any."""
+def _on_black_image(network: nn.Module, forward: Callable[[Tensor], Tensor]) -> Tensor:
+    """What comes out: timm's networks state their width and layout in too many ways to rely on any."""
     image = torch.zeros(1, *_settings(network)["input_size"])
     network.eval()
     with torch.no_grad():
-        output = network(image) if head else network.forward_features(image)  # type: ignore[operator]
+        output = forward(image)
     network.train()
     return output
 

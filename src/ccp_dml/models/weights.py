@@ -1,6 +1,5 @@
 """Weights from a local file, read without running anything in it, and refused if they are another network's."""
 
-import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -50,8 +49,8 @@ def load_weights(network: nn.Module, path: Path, architecture: str, classifier_k
         )
     if complaints:
         raise UserError(
-            f"{path} does not hold the weights of {architecture}: {'; '.join(complaints)}. "
-            f"Give model.weights a file of {architecture}, or set model.backbone to the network it was saved from."
+            f"{path} does not hold the weights of {architecture}: {'; '.join(complaints)}; "
+            f"give model.weights a file of {architecture}, or set model.backbone to the network it was saved from"
         )
     network.load_state_dict(given, strict=False)
 
@@ -61,9 +60,17 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise UserError(f"there is no weights file {path}: check model.weights")
     try:
-        content = load_file(path) if path.suffix == ".safetensors" else _load_pickle(path)
+        if path.suffix == ".safetensors":
+            content: object = load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"the weights file {path} cannot be read: {error}") from error
+        raise UserError(f"the weights file {path} cannot be read ({error}): check model.weights") from error
+    except Exception as error:  # a damaged pickle can fail anywhere in the unpickler
+        raise UserError(
+            f"{path} is no plain state dict: it is damaged, of another format, or holds objects that need code to load "
+            "(refused, because such a file could run anything); save the network's state_dict() and pass that"
+        ) from error
     for key in NESTED_UNDER:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
@@ -72,22 +79,10 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise UserError(
-                f"{path} holds no state dict: its entry {name!r} is {_describe(value)}, not a tensor. "
-                "Save the network's state_dict()."
+                f"{path} holds no state dict: its entry {name!r} is {_describe(value)}, not a tensor; "
+                "save the network's state_dict()"
             )
     return dict(content)
-
-
-def _load_pickle(path: Path) -> object:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise UserError(
-            f"{path} is no plain state dict: it holds objects that need code to load, which is refused because a file "
-            "could run anything. Save the network's state_dict() and pass that."
-        ) from error
-    except (RuntimeError, EOFError, ValueError) as error:
-        raise UserError(f"the weights file {path} is damaged or of another format: {error}") from error
 
 
 def _first_few(names: list[str]) -> str:
