@@ -53,8 +53,9 @@ def pairwise_distances(a: Tensor, b: Tensor) -> Tensor:
     """L2 distances (..., N, M) between the rows of `a` (..., N, D) and `b` (..., M, D), in float32 at least.
 
     One matrix product, in double precision because `|a|^2 + |b|^2 - 2ab` cancels for neighbours: in float32, two equal
-    unit vectors would come out some 5e-4 apart, here exactly 0. A distance below 1e-7 times the vectors' length counts
-    as zero; any other is right to float32's rounding. The gradient at distance zero is zero.
+    unit vectors would come out some 5e-4 apart, here exactly 0. Relative to the vectors' length, distances from 1e-3
+    up are right to float32's rounding, those of 1e-5 to four digits, and those below 1e-7 count as zero. The gradient
+    at distance zero is zero.
     """
     _check_rows(a, b)
     return _Distances.apply(at_least_float32(a), at_least_float32(b))
@@ -105,5 +106,5 @@ class _Distances(torch.autograd.Function):
 
 
 def _check_rows(a: Tensor, b: Tensor) -> None:
-    if a.dim() < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1]:
+    if min(a.dim(), b.dim()) < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1]:
         raise ValueError(f"expected a (..., N, D) and b (..., M, D), got {tuple(a.shape)} and {tuple(b.shape)}")

@@ -1,0 +1,124 @@
+import pytest
+import torch
+
+from ccp_dml.functional import distances
+from ccp_dml.functional.distances import (
+    clip_normalise,
+    l2_normalise,
+    pairwise_distances,
+    pairwise_similarities,
+    pairwise_squared_distances,
+)
+
+
+def vectors(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("shapes", [((7, 5), (11, 5)), ((3, 7, 5), (3, 2, 5)), ((7, 5), (0, 5)), ((0, 5), (4, 5))])
+def test_distances_and_similarities_equal_brute_force(shapes):
+    a, b = vectors(*shapes[0]), vectors(*shapes[1], seed=1)
+    exact = (a.unsqueeze(-2).double() - b.unsqueeze(-3).double()).square().sum(-1)
+    torch.testing.assert_close(pairwise_squared_distances(a, b).double(), exact, rtol=1e-6, atol=0)
+    torch.testing.assert_close(pairwise_distances(a, b).double(), exact.sqrt(), rtol=1e-6, atol=0)
+    products = (a.unsqueeze(-2) * b.unsqueeze(-3)).sum(-1)
+    torch.testing.assert_close(pairwise_similarities(a, b), products)
+
+
+@pytest.mark.parametrize("apart", [1e-1, 1e-2, 1e-3, 1e-4])
+def test_near_duplicates_keep_their_relative_accuracy(apart):
+    a = l2_normalise(vectors(50, 128))
+    b = a + apart * l2_normalise(vectors(50, 128, seed=1))
+    exact = (a.double() - b.double()).norm(dim=1)
+    torch.testing.assert_close(pairwise_distances(a, b).diagonal().double(), exact, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_vectors_are_exactly_zero_apart_with_a_zero_gradient(dtype):
+    a = (3 * vectors(70, 128).to(dtype)).requires_grad_()
+    b = a.detach().clone().requires_grad_()
+    apart = pairwise_distances(a, b)
+    assert not apart.diagonal().any()
+    apart.diagonal().sum().backward()
+    assert not a.grad.any()
+    assert not b.grad.any()
+
+
+def test_gradient_check():
+    a, b = vectors(4, 3).double().requires_grad_(), vectors(5, 3, seed=1).double().requires_grad_()
+    assert torch.autograd.gradcheck(pairwise_distances, (a, b))
+    assert torch.autograd.gradcheck(pairwise_similarities, (a, b))
+    batched = vectors(2, 4, 3).double().requires_grad_(), vectors(2, 1, 3, seed=1).double().requires_grad_()
+    assert torch.autograd.gradcheck(pairwise_distances, batched)
+
+
+def test_gradient_goes_where_it_is_wanted():
+    a, b = vectors(4, 3), vectors(5, 3, seed=1).requires_grad_()
+    pairwise_distances(a, b).sum().backward()
+    expected = torch.nn.functional.normalize(b.detach().unsqueeze(0) - a.unsqueeze(1), dim=2).sum(0)
+    torch.testing.assert_close(b.grad, expected)
+
+
+def test_gradient_of_a_sample_against_itself():
+    a = vectors(6, 3).requires_grad_()
+    pairwise_distances(a, a).sum().backward()
+    apart = a.detach().unsqueeze(1) - a.detach().unsqueeze(0)
+    torch.testing.assert_close(a.grad, 2 * torch.nn.functional.normalize(apart, dim=2).sum(1))
+
+
+def test_nan_stays_visible_in_value_and_gradient():
+    a = torch.tensor([[torch.nan, 0.0], [1.0, 0.0]], requires_grad=True)
+    apart = pairwise_distances(a, torch.zeros(1, 2))
+    assert apart.isnan().tolist() == [[True], [False]]
+    apart.sum().backward()
+    assert a.grad[0].isnan().any()
+    assert a.grad[1].tolist() == [1.0, 0.0]
+
+
+def test_blocks_do_not_change_the_result(monkeypatch):
+    a, b = vectors(6, 5), vectors(23, 5, seed=1)
+    whole = pairwise_distances(a, b)
+    monkeypatch.setitem(distances._BLOCK_PAIRS, "cpu", 6 * 4)
+    torch.testing.assert_close(pairwise_distances(a, b), whole, rtol=1e-7, atol=0)
+
+
+def test_half_precision_gives_float32_even_under_autocast():
+    a, b = vectors(4, 3).half(), vectors(5, 3, seed=1).half()
+    expected, products = torch.cdist(a.float(), b.float()), a.float() @ b.float().T
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(pairwise_distances(a, b), expected)
+        torch.testing.assert_close(pairwise_similarities(a, b), products)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    for wrong in ((5, 4), (2, 5, 3), (3,)):
+        for function in (pairwise_distances, pairwise_similarities, pairwise_squared_distances):
+            with pytest.raises(ValueError, match=r"expected a \(..., N, D\) and b \(..., M, D\)"):
+                function(torch.zeros(4, 3), torch.zeros(wrong))
+
+
+def test_clip_normalise_leaves_the_unit_ball_alone():
+    v = torch.tensor([[0.3, 0.4], [3.0, 4.0], [0.0, 0.0]])
+    torch.testing.assert_close(clip_normalise(v), torch.tensor([[0.3, 0.4], [0.6, 0.8], [0.0, 0.0]]))
+    torch.testing.assert_close(clip_normalise(v.view(3, 1, 2)), clip_normalise(v).view(3, 1, 2))
+
+
+def test_l2_normalise_reaches_the_unit_sphere():
+    v = torch.tensor([[0.3, 0.4], [3.0, 4.0], [0.0, 0.0]])
+    torch.testing.assert_close(l2_normalise(v), torch.tensor([[0.6, 0.8], [0.6, 0.8], [0.0, 0.0]]))
+
+
+def test_normalisation_gradients():
+    v = vectors(5, 3).double() * torch.tensor([0.1, 0.3, 1.0, 2.0, 5.0]).double().unsqueeze(1)
+    assert torch.autograd.gradcheck(clip_normalise, v.requires_grad_())
+    assert torch.autograd.gradcheck(l2_normalise, v)
+    zero = torch.zeros(1, 3, requires_grad=True)
+    clip_normalise(zero).sum().backward()
+    assert zero.grad.tolist() == [[1.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize("normalise", [clip_normalise, l2_normalise])
+def test_half_vectors_whose_norm_overflows_half_are_normalised(normalise):
+    long = torch.full((1, 64), 30_000.0, dtype=torch.float16)  # its length, 240,000, is beyond float16
+    assert normalise(long).dtype == torch.float16
+    torch.testing.assert_close(normalise(long), torch.full((1, 64), 0.125, dtype=torch.float16))
