@@ -2,7 +2,8 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 
 class Section(BaseModel):
@@ -85,7 +86,20 @@ class XbmConfig(Section):
 class ProtocolConfig(Section):
     folds: int = Field(4, ge=2, description="class-disjoint, contiguous parts of the train half")
     fold: int = Field(0, ge=0, description="the part that validates; the others train")
+    select_on: Literal["validation", "test"] = Field(
+        "validation", description="what chooses the best evaluation; test: as many published tables do (D28)"
+    )
     recall_at: tuple[int, ...] = Field((1, 2, 4, 8), description="the k of R@k on the test half")
+
+    @field_validator("fold")
+    @classmethod
+    def _is_a_fold(cls, fold: int, checked: ValidationInfo) -> int:
+        folds = checked.data.get("folds")  # missing where it is wrong itself, which is then the error to report
+        if folds is not None and fold >= folds:
+            raise PydanticCustomError(
+                "fold", "choose 0 to {last} for protocol.folds = {folds}", {"last": folds - 1, "folds": folds}
+            )
+        return fold
 
 
 class RunConfig(Section):

@@ -1,6 +1,7 @@
 """Loss, proxies, pull, optimiser, batches and loops put together for one run, and the state they add up to."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from ccp_dml.checkpoint import random_states, restore_random_states
 from ccp_dml.config import Config
-from ccp_dml.data.labelled import LabelledSet
+from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import TrainingBatches, evaluation_batches, load_rows
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.evaluation import embed, score
@@ -32,7 +33,7 @@ class Setting:
     config: Config
     fabric: Fabric
     train: LabelledSet
-    validation: LabelledSet
+    validation: TestSet  # chooses the best evaluation; with a gallery only where it is a test half itself
     workers: int
 
 
@@ -69,9 +70,13 @@ def assemble(
         if proxies is not None:
             optimizer.state.pop(proxies.vectors, None)
 
+    def validation_batches(part: LabelledSet) -> Iterator[tuple[Tensor, Tensor]]:
+        return evaluation_batches(part, config.run.evaluation_batch, setting.workers)
+
     def evaluate() -> RetrievalScores:
-        batches = evaluation_batches(setting.validation, config.run.evaluation_batch, setting.workers)
-        return score(wrapped_network, batches)
+        queries, gallery = setting.validation.queries, setting.validation.gallery
+        references = None if gallery is None else validation_batches(gallery)
+        return score(wrapped_network, validation_batches(queries), references)
 
     def after_evaluation(evaluation: Evaluation) -> None:
         row = log_row(evaluation, projections)

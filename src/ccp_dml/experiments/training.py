@@ -1,19 +1,20 @@
 """One run from configuration to result: what `ccp train` does."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ccp_dml.config import Config
-from ccp_dml.data.labelled import LabelledSet
+from ccp_dml.config import Config, DataConfig, ProtocolConfig
+from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.loading import auto_workers
 from ccp_dml.data.splits import fold_split
 from ccp_dml.experiments.assembly import Setting, assemble, restore
 from ccp_dml.experiments.build import build_fabric, build_network
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.logbook import Logbook
-from ccp_dml.experiments.scoring import embed_test, score_embeddings
+from ccp_dml.experiments.scoring import embed_test, save_embedded, score_embeddings
 from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.reports.gallery import build_gallery
@@ -21,37 +22,60 @@ from ccp_dml.reports.page import write_report
 from ccp_dml.seeds import derive_seed
 
 
-def train(config: Config, logbook: Logbook, watcher: Watcher, *, resume: bool = False) -> dict[str, Any]:
-    """Train, select on validation classes, score the test half once, and write everything into the run's folder."""
+def train(
+    config: Config,
+    logbook: Logbook,
+    watcher: Watcher,
+    *,
+    resume: bool = False,
+    load_data: Callable[[DataConfig], DataHalves] = build_data,
+) -> dict[str, Any]:
+    """Train, select on validation classes, score the test half once, and write everything into the run's folder.
+
+    `load_data` lets a process that trains many runs read a data set once.
+    """
     prepare_torch(config)
-    halves = build_data(config.data)
+    halves = load_data(config.data)
     for note in halves.notes:
         watcher.note(note)
-    network, facts = train_on_classes(config, halves.train, logbook, watcher, resume=resume)
+    learned, validation = classes_to_learn_and_to_select_on(config.protocol, halves)
+    network, facts = train_on_classes(config, learned, validation, logbook, watcher, resume=resume)
     watcher.finishing()
     embedded = embed_test(config, network, halves.test)
     result = {"test": score_embeddings(embedded, config.protocol.recall_at), **facts}
     references = None if embedded.references is None else embedded.references[0]
     gallery = build_gallery(halves.test, embedded.queries[0].cpu(), references, seed=config.run.seed)
+    save_embedded(logbook.folder, embedded)
     logbook.finish(result, gallery)
     write_report([logbook.folder], logbook.folder / "report.html")
     return result
 
 
-def train_on_classes(
-    config: Config, classes: LabelledSet, logbook: Logbook, watcher: Watcher, *, resume: bool
-) -> tuple[Embedder, dict[str, Any]]:
-    """Train on the train half alone; the best network, and what there is to say about its training.
+def classes_to_learn_and_to_select_on(protocol: ProtocolConfig, halves: DataHalves) -> tuple[LabelledSet, TestSet]:
+    """Training classes to learn from, and others of them to choose the best evaluation on (D27).
 
-    The test half is no argument: nothing here can look at it (D27).
+    The only line that lets the test half into training is the one for those who ask for it (D28).
+    """
+    if protocol.select_on == "test":
+        return halves.train, halves.test
+    learned, held_out = fold_split(halves.train, protocol.fold, protocol.folds)
+    return learned, TestSet(held_out)
+
+
+def train_on_classes(
+    config: Config, learned: LabelledSet, validation: TestSet, logbook: Logbook, watcher: Watcher, *, resume: bool
+) -> tuple[Embedder, dict[str, Any]]:
+    """Train on `learned`, select on `validation`; the best network, and what there is to say about its training.
+
+    The data set's halves are no argument: nothing here can look at another class (D27).
     """
     fabric = build_fabric(config.run.device, config.run.precision)
-    part, validation = fold_split(classes, config.protocol.fold, config.protocol.folds)
-    workers = config.run.workers if config.run.workers is not None else auto_workers(classes.source)
-    setting = Setting(config, fabric, part, validation, workers)
-    network = build_network(config.model, part, config.run.seed)
+    workers = config.run.workers if config.run.workers is not None else auto_workers(learned.source)
+    setting = Setting(config, fabric, learned, validation, workers)
+    network = build_network(config.model, learned, config.run.seed)
     projections, trainer = assemble(setting, network, logbook, watcher)
 
+    logbook.begin()
     state = logbook.restore(fabric.device) if resume else None
     if state is not None:
         restore(state, network, projections, trainer)
@@ -62,6 +86,7 @@ def train_on_classes(
     best_row = max(rows, key=lambda row: row["map_at_r"])  # the first of equals, as the run itself decides
     facts = {
         "validation": {key: best_row[key] for key in ("map_at_r", "precision_at_1", "r_precision", "queries")},
+        "selected_on": config.protocol.select_on,
         "best_step": best_row["step"],
         "steps": trainer.step,
         "problems": projections.problem,
@@ -74,7 +99,7 @@ def train_on_classes(
 def prepare_torch(config: Config) -> None:
     """Settle what torch decides globally, so that the same configuration gives the same result."""
     torch.manual_seed(derive_seed(config.run.seed, "layers that draw while they train"))
+    torch.use_deterministic_algorithms(config.run.deterministic, warn_only=True)
     if config.run.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.benchmark = False
