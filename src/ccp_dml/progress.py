@@ -25,7 +25,7 @@ class ProgressWatcher(Watcher):
         self.last_line, self.problem = 0.0, 0
 
     def note(self, text: str) -> None:
-        self.console.print(text, style="yellow", highlight=False, markup=False)
+        self.console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
     def start(self, config: Config, step: int) -> None:
         self.images_per_step = config.train.classes_per_batch * config.train.images_per_class

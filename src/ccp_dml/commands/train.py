@@ -39,7 +39,7 @@ def train(
         logbook = Logbook.reopen(folder)
         config = logbook.config() if wanted is None else logbook.continue_with(wanted)
         if logbook.result is not None and wanted is None:
-            err.print(f"{folder} is finished already.", highlight=False)
+            err.print(f"{folder} is finished already.", highlight=False, soft_wrap=True)
             return print_result(folder, logbook.result)
     else:
         assert wanted is not None

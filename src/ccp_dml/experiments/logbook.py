@@ -31,6 +31,7 @@ class Logbook:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.first_page: tuple[Config, Sequence[str]] | None = None
         self.checkpoint_file = folder / "checkpoint.pt"
         self.metrics_file = folder / "metrics.jsonl"
         self.best_file = folder / "best.safetensors"
@@ -38,7 +39,7 @@ class Logbook:
 
     @classmethod
     def open_new(cls, folder: Path, config: Config, command: Sequence[str]) -> "Logbook":
-        """Claim an empty or new folder."""
+        """A logbook for a new run in a new or empty folder, which stays untouched until the run begins."""
         if folder.is_file():
             raise UserError(f"{folder} is a file; give --out a folder.")
         if (folder / "config.toml").exists():
@@ -46,12 +47,19 @@ class Logbook:
         if folder.is_dir() and any(folder.iterdir()):
             raise UserError(f"{folder} is not empty and holds no run; give --out a new or empty folder.")
         book = cls(folder)
-        try:
-            write_json(folder / "environment.json", environment(command))
-            write_text(folder / "config.toml", tomli_w.dumps(config.as_tables()))
-        except OSError as error:
-            raise UserError(f"{folder} cannot be written ({error.strerror}); give --out another folder.") from None
+        book.first_page = (config, command)
         return book
+
+    def begin(self) -> None:
+        """Write down what is about to run. By now, everything that could be wrong with the input has been checked."""
+        if self.first_page is None:  # a resumed run has its first page already
+            return
+        config, command = self.first_page
+        try:
+            write_json(self.folder / "environment.json", environment(command))
+            write_text(self.folder / "config.toml", tomli_w.dumps(config.as_tables()))
+        except OSError as error:
+            raise UserError(f"{self.folder} cannot be written ({error.strerror}); give --out another folder.") from None
 
     @classmethod
     def reopen(cls, folder: Path) -> "Logbook":

@@ -1,0 +1,206 @@
+"""The commands as a user calls them, on data small enough for seconds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from ccp_dml.cli import main
+
+QUICK = (
+    "train.max_steps=24",
+    "train.evaluate_every=4",
+    "train.classes_per_batch=4",
+    "model.embedding_dim=6",
+    "ccp.patience=1",
+)
+
+
+def command(features, method, out, *settings, seed=1):
+    chosen = [f"data.path={features}", *QUICK, *settings]
+    options = [part for setting in chosen for part in ("--set", setting)]
+    return ["train", "features", method, *options, "--seed", str(seed), "--out", str(out)]
+
+
+def log(folder):
+    """The lines of metrics.jsonl, but for the seconds."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def result(folder):
+    return {key: value for key, value in json.loads((folder / "result.json").read_text()).items() if key != "seconds"}
+
+
+@pytest.mark.parametrize("method", ["c2", "c2-proxy", "c2-ccp", "c1-ccp-s", "ms-ccp", "triplet-ccp"])
+def test_a_run_writes_what_the_contract_promises(features, tmp_path, method, capsys):
+    run = tmp_path / "run"
+    assert main(command(features, method, run)) == 0
+    promised = "config.toml environment.json metrics.jsonl result.json best.safetensors checkpoint.pt report.html"
+    assert {path.name for path in run.iterdir()} >= set(promised.split())
+    rows = log(run)
+    assert [row["step"] for row in rows] == [4, 8, 12, 16, 20, 24]
+    wanted = {"step", "problem", "map_at_r", "precision_at_1", "r_precision", "loss"}
+    if "ccp" in method:
+        wanted |= {"covering_radius", "pull_norm"}
+    assert all(wanted <= row.keys() for row in rows)
+    outcome = result(run)
+    best = max(rows, key=lambda row: row["map_at_r"])
+    assert outcome["validation"]["map_at_r"] == best["map_at_r"]
+    assert outcome["best_step"] == best["step"]
+    assert outcome["steps"] == 24
+    assert outcome["seed"] == 1
+    assert outcome["test"]["queries"] == 64
+    assert 0 < outcome["test"]["map_at_r"] <= 1
+    assert outcome["problems"] == rows[-1]["problem"]
+    shown = capsys.readouterr().out
+    assert "report.html" in shown
+    assert "Next:" in shown
+
+
+def test_ccp_solves_several_problems_and_pulls_from_the_second_on(features, tmp_path):
+    assert main(command(features, "c2-ccp", tmp_path / "run", "train.max_steps=80", "ccp.weight=0.5")) == 0
+    rows = log(tmp_path / "run")
+    assert rows[-1]["problem"] > 2
+    assert all(row["pull_norm"] == 0 for row in rows if row["problem"] == 1)
+    assert all(row["pull_norm"] > 0 for row in rows if row["problem"] > 1)
+
+
+def test_training_helps(features, tmp_path):
+    assert main(command(features, "c2", tmp_path / "run", "train.max_steps=400", "optim.lr=1e-2")) == 0
+    rows = log(tmp_path / "run")
+    assert max(row["map_at_r"] for row in rows) > rows[0]["map_at_r"] + 0.05
+
+
+@pytest.mark.parametrize("method", ["c2", "ms-ccp"])
+def test_the_same_seed_gives_the_same_log_and_another_seed_another(features, tmp_path, method):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert main(command(features, method, tmp_path / name, seed=seed)) == 0
+    assert log(tmp_path / "a") == log(tmp_path / "b")
+    assert result(tmp_path / "a") == result(tmp_path / "b")
+    assert (tmp_path / "a" / "best.safetensors").read_bytes() == (tmp_path / "b" / "best.safetensors").read_bytes()
+    assert log(tmp_path / "a") != log(tmp_path / "c")
+
+
+@pytest.mark.parametrize("settings", [(), ("ccp.rewind=true", "ccp.reset_moments=true", "ccp.space=normalised")])
+def test_interrupted_and_resumed_is_as_if_nothing_happened(features, tmp_path, monkeypatch, settings):
+    settings = ("train.max_steps=48", *settings)
+    assert main(command(features, "c2-ccp", tmp_path / "whole", *settings)) == 0
+
+    from ccp_dml.experiments.logbook import Logbook
+
+    record, calls = Logbook.record, []
+
+    def interrupted_record(self, row):
+        record(self, row)
+        calls.append(row["step"])
+        if len(calls) in (1, 4, 5, 9):  # the line is written, the checkpoint is not
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Logbook, "record", interrupted_record)
+    assert main(command(features, "c2-ccp", tmp_path / "parts", *settings)) == 130
+    for _ in range(3):
+        assert main(["train", "--resume", "--out", str(tmp_path / "parts")]) == 130
+    assert main(["train", "--resume", "--out", str(tmp_path / "parts")]) == 0
+    assert log(tmp_path / "parts") == log(tmp_path / "whole")
+    assert result(tmp_path / "parts") == result(tmp_path / "whole")
+    whole, parts = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("whole", "parts"))
+    torch.testing.assert_close(parts["network"], whole["network"], rtol=0, atol=0)
+    torch.testing.assert_close(parts["trainer"]["optimizer"], whole["trainer"]["optimizer"], rtol=0, atol=0)
+
+
+def test_killed_for_real_and_resumed(features, tmp_path):
+    """SIGKILL at an arbitrary moment of the real program."""
+    settings = ("train.max_steps=400", "train.evaluate_every=2")
+    assert main(command(features, "c2-ccp", tmp_path / "whole", *settings)) == 0
+    program = [sys.executable, "-c", "from ccp_dml.cli import run; run()"]
+    process = subprocess.Popen(
+        [*program, *command(features, "c2-ccp", tmp_path / "killed", *settings)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "killed" / "checkpoint.pt").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "result.json").exists()
+    assert main(["train", "--resume", "--out", str(tmp_path / "killed")]) == 0
+    assert log(tmp_path / "killed") == log(tmp_path / "whole")
+    assert result(tmp_path / "killed") == result(tmp_path / "whole")
+
+
+def test_a_longer_run_may_be_asked_for_when_resuming_but_nothing_else(features, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(command(features, "c2", run)) == 0
+    assert main([*command(features, "c2", run, "train.max_steps=40"), "--resume"]) == 0
+    assert log(run)[-1]["step"] == 40
+    assert main([*command(features, "c2", run, "optim.lr=0.5"), "--resume"]) == 2
+    assert "optim.lr" in capsys.readouterr().err
+
+
+def test_resuming_a_finished_run_shows_its_result(features, tmp_path, capsys):
+    assert main(command(features, "c2", tmp_path / "run")) == 0
+    before = (tmp_path / "run" / "result.json").read_bytes()
+    assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 0
+    assert "finished already" in capsys.readouterr().err
+    assert (tmp_path / "run" / "result.json").read_bytes() == before
+
+
+def test_nothing_is_learned_from_the_test_half(features, tmp_path):
+    """Other test vectors, same training: the network may not change by a bit."""
+    import numpy as np
+
+    data = dict(np.load(features))
+    data["features"][data["labels"] >= 8] = 0.5
+    other = tmp_path / "other.npz"
+    np.savez(other, **data)
+    assert main(command(features, "c2-ccp", tmp_path / "a")) == 0
+    assert main(command(other, "c2-ccp", tmp_path / "b")) == 0
+    assert log(tmp_path / "a") == log(tmp_path / "b")
+    assert (tmp_path / "a" / "best.safetensors").read_bytes() == (tmp_path / "b" / "best.safetensors").read_bytes()
+    assert result(tmp_path / "a")["test"] != result(tmp_path / "b")["test"]
+
+
+def test_images_from_a_folder_train_too(image_folder, tmp_path):
+    settings = [
+        f"data.root={image_folder}",
+        "model.backbone=resnet20v2",
+        "data.resize=34",
+        "data.crop=32",
+        *QUICK,
+        "run.workers=1",
+    ]
+    options = [part for setting in settings for part in ("--set", setting)]
+    assert main(["train", "folder", "c2-ccp", *options, "--out", str(tmp_path / "run")]) == 0
+    assert result(tmp_path / "run")["test"]["queries"] == 40
+
+
+def test_bf16_runs_on_the_cpu(features, tmp_path):
+    assert main(command(features, "ms-ccp", tmp_path / "run", "run.precision=bf16-mixed", "loss.beta=75.83")) == 0
+    assert all(torch.isfinite(torch.tensor(row["loss"])) for row in log(tmp_path / "run"))
+
+
+def test_a_nan_loss_stops_with_the_step_and_spares_the_checkpoint(features, tmp_path, capsys, monkeypatch):
+    from ccp_dml.losses import ContrastiveLoss
+
+    forward, calls = ContrastiveLoss.forward, []
+
+    def poisoned(self, *arguments):
+        calls.append(1)
+        loss = forward(self, *arguments)
+        return loss * float("nan") if len(calls) == 10 else loss
+
+    monkeypatch.setattr(ContrastiveLoss, "forward", poisoned)
+    assert main(command(features, "c2", tmp_path / "run")) == 1
+    message = capsys.readouterr().err
+    assert "Step 10: the loss is not finite" in message
+    assert "Traceback" not in message
+    assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["trainer"]["step"] == 8
+    assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 0

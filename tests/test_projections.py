@@ -1,0 +1,167 @@
+"""Algorithm 1 on scripted validation scores: no data, no training, only the order of events."""
+
+import pytest
+import torch
+from torch import nn
+
+from ccp_dml.projections import IterativeProjections, ProximalPull
+from ccp_dml.proxies import ClassProxies
+
+
+class Script:
+    """Plays given scores, one per evaluation, and notes what the loop does; each 'training' adds 1 to all weights."""
+
+    def __init__(self, scores, *, patience=3, run_patience=60, with_proxies=True, **options):
+        self.scores, self.events = list(scores), []
+        self.network = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(self.network.weight)
+        proxies = ClassProxies(2, 1, 1) if with_proxies else None
+        self.projections = IterativeProjections(
+            self.network,
+            self.solve,
+            proxies=proxies,
+            pull=ProximalPull(self.network, 0.5) if with_proxies else None,
+            embed_pool=self.embed_pool if with_proxies else None,
+            patience=patience,
+            run_patience=run_patience,
+            **options,
+        )
+
+    def embed_pool(self, problem):
+        previous = self.projections.previous_proxies
+        self.events.append(("pool", problem, None if previous is None else previous.flatten().tolist()))
+        return torch.tensor([[[10.0 * problem]], [[-10.0 * problem]]])
+
+    def solve(self, projections):
+        while projections.problem_open:
+            with torch.no_grad():
+                self.network.weight += 1
+                if projections.proxies is not None:
+                    projections.proxies.vectors += 1
+            anchor = projections.pull.anchor.get("weight") if projections.pull else None
+            score = self.scores.pop(0)
+            self.events.append((projections.problem, score, None if anchor is None else anchor.item()))
+            projections.observe(score)
+
+
+def test_switches_pulls_and_stop_are_exactly_those_of_the_script():
+    script = Script([0.1, 0.3, 0.2, 0.3, 0.25, 0.4, 0.1, 0.1, 0.1, 0.2, 0.2], patience=3, run_patience=5)
+    best = script.projections.run()
+    assert script.events == [
+        ("pool", 1, None),
+        (1, 0.1, None),  # nothing pulls in the first problem
+        (1, 0.3, None),  # its best: weights 2, proxies 12 and -8
+        (1, 0.2, None),
+        (1, 0.3, None),
+        (1, 0.25, None),  # the third evaluation without improvement ends the problem at once
+        ("pool", 2, [12.0, -8.0]),
+        (2, 0.4, 2.0),
+        (2, 0.1, 2.0),
+        (2, 0.1, 2.0),
+        (2, 0.1, 2.0),
+        ("pool", 3, [21.0, -19.0]),
+        (3, 0.2, 6.0),
+        (3, 0.2, 6.0),  # the fifth evaluation without improvement ends the run inside a problem
+    ]
+    assert best["weight"].item() == 6.0  # the network of the best evaluation, 0.4
+    assert script.network.weight.item() == 11.0
+    assert script.projections.problem == 3
+    assert script.scores == []
+
+
+def test_the_network_goes_on_from_its_last_weights_unless_it_rewinds():
+    scores = [0.5, 0.4, 0.3, 0.2]
+    onward = Script(scores, patience=2, max_evaluations=4)
+    onward.projections.run()
+    assert onward.network.weight.item() == 4.0
+    rewound = Script(scores, patience=2, max_evaluations=4, rewind=True)
+    rewound.projections.run()
+    assert rewound.network.weight.item() == 2.0  # 3 steps, back to the first, one more
+
+
+def test_a_baseline_is_one_problem_without_proxies_or_pull():
+    script = Script([0.1] * 5, with_proxies=False, patience=None, run_patience=4)
+    script.projections.run()
+    assert [event[0] for event in script.events] == [1] * 5
+    assert script.projections.problem == 1
+
+
+def test_one_proxy_problem_selects_once():
+    script = Script([0.1] * 7, patience=None, run_patience=6)
+    script.projections.run()
+    assert [event for event in script.events if event[0] == "pool"] == [("pool", 1, None)]
+
+
+def test_budget_of_evaluations_ends_the_run():
+    script = Script([0.1 * turn for turn in range(20)], max_evaluations=7)
+    script.projections.run()
+    assert script.projections.evaluations == 7
+    assert len(script.scores) == 13
+
+
+def test_new_proxies_are_announced_after_they_moved():
+    moved = []
+    script = Script([0.1] * 7, patience=2, max_evaluations=7)
+    script.projections.after_reselection = lambda: moved.append(script.projections.proxies.vectors.flatten().tolist())
+    script.projections.run()
+    assert moved == [[10.0, -10.0], [20.0, -20.0], [30.0, -30.0]]
+
+
+@pytest.mark.parametrize("stop", range(1, 11))
+def test_resuming_after_any_evaluation_gives_the_same_events(stop):
+    scores = [0.1, 0.3, 0.2, 0.3, 0.25, 0.4, 0.1, 0.1, 0.1, 0.2, 0.2]
+    whole = Script(scores, run_patience=5)
+    whole.projections.run()
+
+    first = Script(scores, run_patience=5, max_evaluations=stop)
+    first.projections.run()
+    second = Script(scores[stop:], run_patience=5)
+    second.projections.load_state_dict(first.projections.state_dict())
+    second.network.load_state_dict(first.network.state_dict())
+    second.projections.proxies.load_state_dict(first.projections.proxies.state_dict())
+    best = second.projections.run()
+    assert first.events + second.events == whole.events
+    assert best["weight"].item() == 6.0
+
+
+def test_pull_gradient_points_back_to_the_anchor():
+    network = nn.Linear(2, 1, bias=False)
+    pull = ProximalPull(network, weight=0.5)
+    pull.move_anchor({"weight": torch.tensor([[1.0, -1.0]])})
+    with torch.no_grad():
+        network.weight.copy_(torch.tensor([[3.0, -1.0]]))
+    network.weight.grad = torch.tensor([[0.25, 0.25]])
+    pull.add_gradient()
+    assert network.weight.grad.tolist() == [[1.25, 0.25]]  # + lambda (theta - theta_prev): descent goes back (D1)
+    assert pull.norm().item() == pytest.approx(1.0)
+
+
+def test_pull_agrees_with_autograd_of_the_regulariser():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).double()
+    pull = ProximalPull(network, weight=0.3)
+    anchor = {name: torch.randn_like(value) for name, value in network.state_dict().items()}
+    pull.move_anchor(anchor)
+    penalty = 0.15 * sum(((value - anchor[name]) ** 2).sum() for name, value in network.named_parameters())
+    expected = torch.autograd.grad(penalty, list(network.parameters()))
+    for value in network.parameters():
+        value.grad = torch.zeros_like(value)
+    pull.add_gradient()
+    for value, gradient in zip(network.parameters(), expected, strict=True):
+        torch.testing.assert_close(value.grad, gradient)
+
+
+def test_pull_does_nothing_before_the_first_problem_is_solved_and_spares_frozen_weights():
+    network = nn.Linear(1, 1)
+    network.bias.requires_grad_(False)
+    pull = ProximalPull(network, weight=1.0)
+    network.weight.grad = torch.zeros_like(network.weight)
+    pull.add_gradient()
+    assert network.weight.grad.item() == 0.0
+    assert list(pull.parameters) == ["weight"]
+    assert pull.norm().item() == 0.0
+
+
+def test_proxies_without_a_pool_are_refused():
+    with pytest.raises(ValueError, match="embed_pool"):
+        IterativeProjections(nn.Linear(1, 1), print, proxies=ClassProxies(2, 1, 1))

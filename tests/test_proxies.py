@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from ccp_dml.functional.distances import clip_normalise
+from ccp_dml.proxies import ClassProxies, draw_pool, pool_size, select_proxies
+
+
+def test_references_are_the_proxies_class_by_class():
+    proxies = ClassProxies(classes=2, per_class=3, dim=2)
+    proxies.place(torch.arange(12.0).reshape(2, 3, 2))
+    references, labels = proxies()
+    assert labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert references.tolist() == torch.arange(12.0).reshape(6, 2).tolist()
+
+
+def test_proxies_are_stored_unnormalised_and_move_in_place():
+    proxies = ClassProxies(1, 1, 2)
+    parameter = proxies.vectors
+    proxies.place(torch.tensor([[[30.0, 40.0]]]))
+    assert proxies.vectors is parameter
+    assert parameter.tolist() == [[[30.0, 40.0]]]
+
+
+@pytest.mark.parametrize(("b", "proxies", "expected"), [(1, 8, 8), (2, 8, 16), (7, 8, 56), (8, 8, 8), (12, 8, 12)])
+def test_pool_size_follows_decision_9(b, proxies, expected):
+    assert pool_size(b, proxies) == expected
+
+
+def test_pool_is_drawn_without_replacement_until_a_class_is_used_up():
+    labels = torch.tensor([0, 1, 0, 1, 0, 0, 1, 0])  # five of class 0, three of class 1
+    rows = draw_pool(labels, 4, torch.Generator().manual_seed(0))
+    assert rows.shape == (2, 4)
+    assert (labels[rows] == torch.tensor([[0], [1]])).all()
+    assert len(set(rows[0].tolist())) == 4
+    assert set(rows[1].tolist()) == {1, 3, 6}  # all three, one of them twice
+
+
+def test_pool_depends_on_the_generator_alone():
+    labels = torch.arange(10).repeat(20)
+    draws = [draw_pool(labels, 5, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+def test_reselection_takes_the_points_farthest_from_the_previous_proxies():
+    pool = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.9, 0.0], [0.0, 0.5]]])
+    previous = torch.tensor([[[0.0, 0.1]]])
+    chosen = select_proxies(pool, previous, per_class=2)
+    assert chosen.vectors.tolist() == [[[1.0, 0.0], [0.0, 0.5]]]
+
+
+def test_covering_radius_is_measured_where_the_loss_measures():
+    pool = torch.tensor([[[3.0, 0.0], [0.0, 4.0], [5.0, 0.0]]])
+    chosen = select_proxies(pool, torch.tensor([[[4.0, 0.0]]]), per_class=1)
+    assert chosen.vectors.tolist() == [[[0.0, 4.0]]]
+    expected = (clip_normalise(pool[0]) - torch.tensor([0.0, 1.0])).norm(dim=1).max()
+    assert chosen.covering_radius == pytest.approx(float(expected))
+
+
+def test_space_decides_which_point_is_far():
+    pool = torch.tensor([[[9.0, 0.0], [0.0, 1.0]]])  # far along the same direction, or in another one
+    previous = torch.tensor([[[1.0, 0.0]]])
+    assert select_proxies(pool, previous, 1, space="raw").vectors.tolist() == [[[9.0, 0.0]]]
+    assert select_proxies(pool, previous, 1, space="normalised").vectors.tolist() == [[[0.0, 1.0]]]

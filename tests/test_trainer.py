@@ -1,0 +1,173 @@
+from copy import deepcopy
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from ccp_dml.errors import NonFiniteError
+from ccp_dml.functional.retrieval import RetrievalScores
+from ccp_dml.projections import IterativeProjections
+from ccp_dml.trainer import Trainer, decaying_parameters
+
+
+class Stream:
+    """Endless batches of numbers; the batch after `position` is a function of it alone."""
+
+    def __init__(self, poison_at=None):
+        self.position, self.poison_at = 0, poison_at
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.position += 1
+        inputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(self.position))
+        if self.position == self.poison_at:
+            inputs[0, 0] = float("nan")
+        return inputs, torch.zeros(4, dtype=torch.int64)
+
+    def state_dict(self):
+        return {"position": self.position}
+
+    def load_state_dict(self, state):
+        self.position = state["position"]
+
+
+class Sum(nn.Module):
+    def forward(self, embeddings, labels):
+        return embeddings.sum() + 0 * labels.sum()
+
+
+def scores(value):
+    return RetrievalScores(value, value, value, {1: value}, 4, 0)
+
+
+def make_trainer(network, objective=None, batches=None, values=(), optimizer=None, **options):
+    fabric = Fabric(accelerator="cpu", devices=1)
+    objective = objective or Sum()
+    optimizer = optimizer or torch.optim.SGD([*network.parameters(), *objective.parameters()], lr=0.1)
+    network, optimizer = fabric.setup(network, optimizer)
+    values = iter(values)
+    return Trainer(fabric, network, objective, optimizer, batches or Stream(), lambda: scores(next(values)), **options)
+
+
+def constant_linear(value=1.0):
+    network = nn.Linear(3, 1, bias=False)
+    nn.init.constant_(network.weight, value)
+    return network
+
+
+def test_evaluates_on_the_grid_and_ends_at_max_steps():
+    evaluations = []
+    trainer = make_trainer(
+        constant_linear(), values=[0.1, 0.2, 0.3], evaluate_every=4, max_steps=10, after_evaluation=evaluations.append
+    )
+    IterativeProjections(trainer.network, trainer.solve, patience=None, max_evaluations=3).run()
+    assert [evaluation.step for evaluation in evaluations] == [4, 8, 10]
+    assert [evaluation.is_best for evaluation in evaluations] == [True, True, True]
+
+
+def test_gradient_is_loss_plus_pull_plus_decay_then_clipped():
+    network = constant_linear(2.0)
+
+    class Pull:
+        def add_gradient(self):
+            network.weight.grad += 100.0
+
+    trainer = make_trainer(
+        network, pull=Pull(), weight_decay=0.5, decayed=[network.weight], clip_norm=1.0, evaluate_every=1
+    )
+    inputs, _ = next(Stream())
+    gradient = inputs.sum(dim=0, keepdim=True) + 100.0 + 0.5 * 2.0
+    _, norm = trainer.train_until_evaluation()
+    assert norm == pytest.approx(float(gradient.norm()))
+    expected = 2.0 - 0.1 * gradient / gradient.norm()
+    torch.testing.assert_close(network.weight.detach(), expected)
+
+
+def test_a_norm_below_the_limit_is_not_scaled_up():
+    network = constant_linear()
+    trainer = make_trainer(network, weight_decay=0.0, clip_norm=1e6, evaluate_every=1)
+    trainer.train_until_evaluation()
+    inputs, _ = next(Stream())
+    torch.testing.assert_close(network.weight.detach(), 1.0 - 0.1 * inputs.sum(dim=0, keepdim=True))
+
+
+def test_normalisation_layers_do_not_decay_and_proxies_do():
+    network = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.GroupNorm(1, 2), nn.LayerNorm(2), nn.Linear(2, 2))
+    objective = nn.ParameterDict({"proxies": nn.Parameter(torch.zeros(3))})
+    names = {id(value): name for name, value in [*network.named_parameters(), *objective.named_parameters()]}
+    decayed = [names[id(value)] for value in decaying_parameters(network, objective)]
+    assert decayed == ["0.weight", "0.bias", "4.weight", "4.bias", "proxies"]
+
+
+def test_a_parameter_without_optimiser_is_refused_by_name():
+    class Forgotten(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.centres = nn.Parameter(torch.zeros(2))
+
+    network = constant_linear()
+    with pytest.raises(ValueError, match="'centres'"):
+        make_trainer(network, Forgotten(), optimizer=torch.optim.SGD(network.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize("poison", [6, 8])
+def test_nan_stops_the_run_with_the_step_and_spares_what_was_saved(poison):
+    saved = []
+    trainer = make_trainer(
+        constant_linear(),
+        batches=Stream(poison_at=poison),
+        values=[0.1, 0.2],
+        evaluate_every=4,
+        after_evaluation=lambda evaluation: saved.append(evaluation.step),
+    )
+    projections = IterativeProjections(trainer.network, trainer.solve, patience=None)
+    with pytest.raises(NonFiniteError, match=rf"Step {poison}: the embeddings .* optim\.lr"):
+        projections.run()
+    assert saved == [4]
+
+
+def test_an_exploding_gradient_is_named():
+    class Root(nn.Module):
+        def forward(self, embeddings, labels):
+            return torch.sqrt(embeddings.sum() * 0) + 0 * labels.sum()
+
+    trainer = make_trainer(constant_linear(), Root(), evaluate_every=2)
+    with pytest.raises(NonFiniteError, match="Step 1: the gradient norm"):
+        trainer.train_until_evaluation()
+
+
+def test_resting_parameters_stay_during_warm_up():
+    network = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 1, bias=False))
+    before = network[0].weight.detach().clone()
+    trainer = make_trainer(
+        network, weight_decay=1.0, decayed=list(network.parameters()), warm_up_steps=2, resting=[network[0].weight],
+        evaluate_every=2,
+    )  # fmt: skip
+    trainer.train_until_evaluation()
+    assert torch.equal(network[0].weight, before)
+    trainer.train_until_evaluation()
+    assert not torch.equal(network[0].weight, before)
+
+
+def test_state_restores_step_optimiser_and_batches():
+    def adam(network):
+        return torch.optim.Adam(network.parameters(), lr=0.1)
+
+    whole_network = constant_linear()
+    whole = make_trainer(whole_network, optimizer=adam(whole_network), evaluate_every=3)
+    whole.train_until_evaluation()
+    state = deepcopy(whole.state_dict())
+    weights = whole_network.weight.detach().clone()
+    whole.train_until_evaluation()
+
+    resumed_network = constant_linear(0.0)
+    resumed = make_trainer(resumed_network, optimizer=adam(resumed_network), evaluate_every=3)
+    resumed.load_state_dict(state)
+    with torch.no_grad():
+        resumed_network.weight.copy_(weights)
+    resumed.train_until_evaluation()
+    assert torch.equal(resumed_network.weight, whole_network.weight)
+    assert resumed.step == 6
