@@ -13,6 +13,9 @@ class CrossBatchMemory(nn.Module):
     every batch, the current one included, and forgets the oldest (D23). Embeddings in the queue carry no gradient. The
     queue is part of the module's state, so that a resumed run goes on exactly.
 
+    A sample meets its own copy in the queue, as a positive at distance zero. To C2 that is no pair at all; C1 is drawn
+    by it to give its vectors unit length.
+
     Args:
         loss: any loss with the reference-set signature.
         size: embeddings in the queue.
@@ -41,7 +44,8 @@ class CrossBatchMemory(nn.Module):
             return loss
         self._enqueue(embeddings.detach(), labels)
         filled = min(self.enqueued, len(self.labels))
-        past: Tensor = self.loss(embeddings, labels, self.embeddings[:filled].clone(), self.labels[:filled].clone())
+        # A copy: the queue may move on before somebody's own loop gets to the backward pass of this step.
+        past: Tensor = self.loss(embeddings, labels, self.embeddings[:filled].clone(), self.labels[:filled])
         return loss + past
 
     def _enqueue(self, embeddings: Tensor, labels: Tensor) -> None:
