@@ -10,7 +10,7 @@ from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 from ccp_dml.objective import BatchObjective, ProxyObjective
 from ccp_dml.projections import IterativeProjections, ProximalPull
-from ccp_dml.proxies import ClassProxies
+from ccp_dml.proxies import ClassProxies, draw_pool
 
 __all__ = [
     "BatchObjective",
@@ -21,6 +21,7 @@ __all__ = [
     "RetrievalScores",
     "clip_normalise",
     "covering_radius",
+    "draw_pool",
     "embed",
     "greedy_k_center",
     "losses",
