@@ -173,8 +173,12 @@ def test_a_link_to_a_run_opens_its_details(open_report: Callable[..., Opened], t
 
 
 def test_paper_shows_what_is_folded_on_the_screen(open_report: Callable[..., Opened], two_runs: list[Path]) -> None:
-    page = open_report(two_runs[1:]).page
+    page = open_report(two_runs[1:], scheme="dark").page
     page.emulate_media(media="print")
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('main section')).backgroundColor")
+        == "rgb(255, 255, 255)"
+    )
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.get_by_text("negative_margin").is_visible()
     assert not page.get_by_role("navigation").is_visible()
