@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import typer
 
+from ccp_dml.commands.benchmark import benchmark
 from ccp_dml.commands.config import config
 from ccp_dml.commands.console import err
+from ccp_dml.commands.data import data_app
 from ccp_dml.commands.evaluate import evaluate
 from ccp_dml.commands.listing import list_things
 from ccp_dml.commands.report import report
@@ -25,6 +27,8 @@ app.command()(config)
 app.command()(evaluate)
 app.command("list")(list_things)
 app.command()(report)
+app.command()(benchmark)
+app.add_typer(data_app, name="data")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,6 +18,7 @@ class DataConfig(Section):
     path: str | None = Field(None, description="file of the data set: a CSV table, or an .npz of features")
     resize: int = Field(256, ge=8, description="short side of an image before cropping")
     crop: int = Field(227, ge=8, description="side of the square that the network sees")
+    cached: bool = Field(False, description="read the images that `ccp data prepare --cache SIDE` stored")
     skip_broken: bool = Field(False, description="leave unreadable images out instead of stopping")
     drop_small_classes: bool = Field(False, description="leave classes with a single image out instead of stopping")
 
@@ -84,7 +85,10 @@ class XbmConfig(Section):
 
 
 class ProtocolConfig(Section):
-    folds: int = Field(4, ge=2, description="class-disjoint, contiguous parts of the train half")
+    hold_out: Literal["classes", "images"] = Field(
+        "classes", description="what validates: classes that do not train, or images of the classes that do"
+    )
+    folds: int = Field(4, ge=2, description="contiguous parts of the train half")
     fold: int = Field(0, ge=0, description="the part that validates; the others train")
     select_on: Literal["validation", "test"] = Field(
         "validation", description="what chooses the best evaluation; test: as many published tables do (D28)"

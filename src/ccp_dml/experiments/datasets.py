@@ -4,14 +4,23 @@ from collections.abc import Callable
 from typing import Any
 
 from ccp_dml.config import DataConfig
+from ccp_dml.data.cars196 import CARS196
 from ccp_dml.data.csv_table import load_csv
+from ccp_dml.data.cub import CUB
 from ccp_dml.data.features import load_features
 from ccp_dml.data.folder import load_folder
 from ccp_dml.data.glyphs import load_glyphs
+from ccp_dml.data.inshop import INSHOP
 from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.mnist import MNIST, load_mnist
+from ccp_dml.data.published import Published, load_published
+from ccp_dml.data.sop import SOP
 from ccp_dml.data.transforms import eval_transform, train_transform
 from ccp_dml.errors import UserError
 from ccp_dml.layers import nearest
+
+PUBLISHED: dict[str, Published] = {published.name: published for published in (CUB, CARS196, SOP, INSHOP, MNIST)}
+"""What `ccp data prepare` and `ccp data verify` know."""
 
 
 def build_data(data: DataConfig) -> DataHalves:
@@ -37,6 +46,23 @@ def _features(data: DataConfig) -> DataHalves:
     return load_features(path, drop_small_classes=data.drop_small_classes)
 
 
+def _images(data: DataConfig) -> DataHalves:
+    return load_published(
+        PUBLISHED[data.name],
+        _prepared_root(data),
+        **_image_arguments(data),
+        cached_side=data.resize if data.cached else None,
+    )
+
+
+def _mnist(data: DataConfig) -> DataHalves:
+    return load_mnist(_prepared_root(data))
+
+
+def _prepared_root(data: DataConfig) -> str:
+    return _given(data, "root", f"its folder (see `ccp data prepare {data.name}`)")
+
+
 def _given(data: DataConfig, key: str, what: str) -> str:
     value: str | None = getattr(data, key)
     if value is None:
@@ -58,4 +84,9 @@ DATASETS: dict[str, Callable[[DataConfig], DataHalves]] = {
     "folder": _folder,
     "csv": _csv,
     "features": _features,
+    "cub": _images,
+    "cars196": _images,
+    "sop": _images,
+    "inshop": _images,
+    "mnist": _mnist,
 }

@@ -9,7 +9,7 @@ import torch
 from ccp_dml.config import Config, DataConfig, ProtocolConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.loading import auto_workers
-from ccp_dml.data.splits import fold_split
+from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.experiments.assembly import Setting, assemble, restore
 from ccp_dml.experiments.build import build_fabric, build_network
 from ccp_dml.experiments.datasets import build_data
@@ -58,7 +58,7 @@ def classes_to_learn_and_to_select_on(protocol: ProtocolConfig, halves: DataHalv
     """
     if protocol.select_on == "test":
         return halves.train, halves.test
-    learned, held_out = fold_split(halves.train, protocol.fold, protocol.folds)
+    learned, held_out = HOLD_OUT[protocol.hold_out](halves.train, protocol.fold, protocol.folds)
     return learned, TestSet(held_out)
 
 

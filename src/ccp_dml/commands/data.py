@@ -1,0 +1,117 @@
+"""`ccp data prepare` and `ccp data verify`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from ccp_dml.commands.console import Json, err, out, print_json
+from ccp_dml.errors import UserError
+
+if TYPE_CHECKING:
+    from ccp_dml.data.published import Published
+    from ccp_dml.data.verification import Verification
+
+data_app = typer.Typer(help="Bring published data sets into a folder, and check them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="cub, cars196, sop, inshop or mnist.")]
+Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="The data set's folder: data.root in training.")]
+
+
+@data_app.command()
+def prepare(
+    name: Name,
+    root: Root,
+    given: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FOLDER_OR_ARCHIVE",
+            help="What you have already: the original archive, the original layout, or one folder per class.",
+        ),
+    ] = None,
+    cache: Annotated[
+        int | None,
+        typer.Option("--cache", metavar="SIDE", min=8, help="Also store the images once at this short side."),
+    ] = None,
+) -> None:
+    """Fetch a data set, or import what you have, and check that it is complete.
+
+    Example: `ccp data prepare cub --root data/cub --from CUB_200_2011.tgz`
+    """
+    from ccp_dml.commands.counting import CountingProgress
+    from ccp_dml.data.preparation import Steps
+    from ccp_dml.data.preparation import prepare as run
+    from ccp_dml.data.verification import verify as check
+
+    published, root = _published(name), root.expanduser()
+    with CountingProgress(err, unit="bytes") as progress:
+        steps = Steps(
+            note=lambda text: err.print(text, highlight=False, markup=False, soft_wrap=True), download=progress.report
+        )
+        run(published, root, None if given is None else given.expanduser(), steps)
+    if cache is not None:
+        _build_cache(published, root, cache)
+    out.print(_table(check(published, root)))
+    usage = f"ccp train {name} c2-ccp --set data.root={root}" + (" --set data.cached=true" if cache else "")
+    out.print(f"Next:   {usage}", highlight=False, markup=False, soft_wrap=True)
+
+
+@data_app.command()
+def verify(
+    name: Name,
+    root: Root,
+    deep: Annotated[bool, typer.Option("--deep", help="Also decode every image.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check a data set against its published numbers of classes and images.
+
+    Example: `ccp data verify cub --root data/cub`
+    """
+    from ccp_dml.data.verification import refuse_incomplete
+    from ccp_dml.data.verification import verify as check
+
+    verification = check(_published(name), root.expanduser(), deep)
+    if as_json:
+        print_json(verification.as_dict())
+    else:
+        out.print(_table(verification))
+    refuse_incomplete(verification, str(verification.survey.base))
+
+
+def _published(name: str) -> "Published":
+    from ccp_dml.experiments.datasets import PUBLISHED
+    from ccp_dml.layers import nearest
+
+    if name not in PUBLISHED:
+        known = nearest(name, list(PUBLISHED)) or f"; there are {', '.join(PUBLISHED)}"
+        raise UserError(f"{name!r} is no published data set{known}.")
+    return PUBLISHED[name]
+
+
+def _build_cache(published: "Published", root: Path, side: int) -> None:
+    from ccp_dml.commands.counting import CountingProgress
+    from ccp_dml.data.image_cache import build_cache
+
+    if published.read is None:
+        raise UserError(
+            f"--cache {side}: {published.title} is small and read into memory, so there is nothing to cache."
+        )
+    with CountingProgress(err, unit="images") as progress:
+        folder = build_cache(
+            published.read(root), root, side, lambda done, total: progress.report(f"cache {side}", done, total)
+        )
+    err.print(f"{folder} holds the images at a short side of {side}.", highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(verification: "Verification") -> Table:
+    table = Table(title=f"{verification.published.title} in {verification.survey.base}", title_justify="left")
+    table.add_column("split")
+    for column in ("classes", "published", "images", "published"):
+        table.add_column(column, justify="right")
+    for split, row in verification.as_dict()["splits"].items():
+        numbers = (row["classes"], row["published_classes"], row["images"], row["published_images"])
+        style = None if numbers[0::2] == numbers[1::2] else "red"
+        table.add_row(split, *(f"{number:,}" for number in numbers), style=style)
+    return table

@@ -1,0 +1,89 @@
+"""In-shop Clothes Retrieval of DeepFashion: articles photographed several times; queries search a gallery."""
+
+from functools import partial
+from pathlib import Path
+
+from ccp_dml.data.class_folders import class_folders, images_below, places
+from ccp_dml.data.downloads import RemoteFile
+from ccp_dml.data.inventory import Entry, Inventory, SplitSize
+from ccp_dml.data.list_files import read_rows
+from ccp_dml.data.published import Published, load_published, not_found, survey_of
+
+SIZES = {
+    "train": SplitSize(3_997, 25_882),
+    "query": SplitSize(3_985, 14_218),
+    "gallery": SplitSize(3_985, 12_612),
+}
+TITLE = "In-shop Clothes Retrieval"
+LAYOUT = (
+    "either Eval/list_eval_partition.txt and the images in Img/img/ (img.zip unpacked) or img/, "
+    "or train/, query/ and gallery/ with one folder per article each (id_00000001, ...)"
+)
+LIST = "list_eval_partition.txt"
+LIST_FOLDERS = ("Eval", "Anno", "")
+IMAGE_FOLDERS = ("Img", "")  # above img/, with which the listed paths begin
+
+
+def read_inshop(root: Path) -> Inventory:
+    for base in places(root):
+        for folder in LIST_FOLDERS:
+            if (base / folder / LIST).is_file():
+                return _from_list(base, base / folder / LIST)
+    for base in places(root):
+        found = {split: class_folders(base / split, _article_number) for split in SIZES}
+        if all(found.values()):
+            entries = [
+                Entry(path, number, split)
+                for split, folders in found.items()
+                for number, folder in folders
+                for path in images_below(folder)
+            ]
+            names = {number: folder.name for folders in found.values() for number, folder in folders}
+            return Inventory(base, tuple(entries), names)
+    raise not_found(root, TITLE, LAYOUT)
+
+
+def _from_list(base: Path, file: Path) -> Inventory:
+    """`image_name item_id evaluation_status` below the number of images and a line with these words."""
+    images = next((base / name for name in IMAGE_FOLDERS if (base / name / "img").is_dir()), base / IMAGE_FOLDERS[0])
+    entries = []
+    names: dict[int, str] = {}
+    for path, number, split in read_rows(file, str, _listed_article, _listed_split, header=2):
+        entries.append(Entry(images / path, number, split))
+        names.setdefault(number, f"id_{number:08}")
+    return Inventory(base, tuple(entries), names)
+
+
+def _listed_article(name: str) -> int:
+    if (number := _article_number(name)) is None:
+        raise ValueError(name)
+    return number
+
+
+def _listed_split(name: str) -> str:
+    if name not in SIZES:
+        raise ValueError(name)
+    return name
+
+
+def _article_number(name: str) -> int | None:
+    """17 from `id_00000017`."""
+    digits = name.removeprefix("id_")
+    return int(digits) if digits != name and digits.isdigit() else None
+
+
+INSHOP = Published(
+    name="inshop",
+    title=TITLE,
+    page="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
+    sizes=SIZES,
+    files=(RemoteFile("img.zip", place="Img"), RemoteFile(LIST, place="Eval")),
+    folder="inshop",
+    layout=LAYOUT,
+    survey=survey_of(read_inshop),
+    read=read_inshop,
+    behind_a_form=True,
+)
+
+load_inshop = partial(load_published, INSHOP)
+"""load_inshop(root, train_transform, eval_transform, *, skip_broken=False, ...) -> DataHalves"""

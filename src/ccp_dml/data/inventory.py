@@ -1,0 +1,113 @@
+"""What a published data set says about its images, before any of them is opened."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from ccp_dml.data.images import ImageFiles, describe_broken, find_broken
+from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.data.listing import listing
+from ccp_dml.data.transforms import ImageTransform
+from ccp_dml.errors import UserError
+
+
+@dataclass(frozen=True)
+class SplitSize:
+    """How large one split is: "train", "test", or "query" and "gallery"."""
+
+    classes: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One image. `number` is its class in the official numbering, which is also the official order."""
+
+    path: Path
+    number: int
+    split: str
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All images of a data set, with the folder `base` that they were found in."""
+
+    base: Path
+    entries: tuple[Entry, ...]
+    class_names: Mapping[int, str]
+
+    @cached_property
+    def missing(self) -> list[Path]:
+        """Files that the data set's own lists name and that are not there."""
+        return [entry.path for entry in self.entries if not entry.path.is_file()]
+
+    def sizes(self) -> dict[str, SplitSize]:
+        """What is really there, split by split."""
+        missing = set(self.missing)
+        there = [entry for entry in self.entries if entry.path not in missing]
+        images = Counter(entry.split for entry in there)
+        classes = Counter(split for split, _ in {(entry.split, entry.number) for entry in there})
+        return {split: SplitSize(classes[split], images[split]) for split in images}
+
+
+def describe_missing(missing: list[Path], total: int, base: Path) -> str:
+    """How many images are missing, and the first of them."""
+    names = listing([str(path.relative_to(base)) for path in missing])
+    return f"{len(missing):,} of {total:,} images are missing in {base}: {names}"
+
+
+def divide_by_entries(
+    inventory: Inventory,
+    train_transform: ImageTransform,
+    eval_transform: ImageTransform,
+    *,
+    skip_broken: bool = False,
+    drop_small_classes: bool = False,
+    notes: Iterable[str] = (),
+) -> DataHalves:
+    """Both halves as the entries' splits say: labels are renumbered 0, 1, ... in the official order of the classes.
+
+    Queries and gallery share one numbering. Classes of one image stay, as in the published numbers, unless
+    `drop_small_classes` leaves those of the train half out.
+    """
+    entries, notes = list(inventory.entries), list(notes)
+    if skip_broken:
+        paths = [entry.path for entry in entries]
+        if broken := find_broken(paths):
+            notes.append(describe_broken(paths, broken))
+            entries = [entry for index, entry in enumerate(entries) if index not in broken]
+    elif inventory.missing:
+        raise UserError(
+            f"{describe_missing(inventory.missing, len(entries), inventory.base)}; restore them, or set "
+            "data.skip_broken=true to go on without them"
+        )
+    if drop_small_classes:
+        sizes = Counter(entry.number for entry in entries if entry.split == "train")
+        if single := sorted(number for number, size in sizes.items() if size == 1):
+            names = listing([inventory.class_names[number] for number in single])
+            notes.append(f"left out {len(single)} training classes with a single image: {names}")
+            entries = [entry for entry in entries if entry.split != "train" or sizes[entry.number] > 1]
+    source = ImageFiles([entry.path for entry in entries], train_transform, eval_transform)
+
+    def part(splits: tuple[str, ...], numbered_like: tuple[str, ...]) -> LabelledSet:
+        """The images of `splits`; classes are counted through over those of `numbered_like`."""
+        numbers = sorted({entry.number for entry in entries if entry.split in numbered_like})
+        label = {number: index for index, number in enumerate(numbers)}
+        rows = [(position, label[entry.number]) for position, entry in enumerate(entries) if entry.split in splits]
+        if not rows:
+            raise UserError(f"{inventory.base} holds no {splits[0]} images: `ccp data verify` says what is there")
+        positions, labels = torch.tensor(rows, dtype=torch.int64).unbind(1)
+        names = tuple(inventory.class_names[number] for number in numbers)
+        return LabelledSet(source, positions.contiguous(), labels.contiguous(), names)
+
+    train = part(("train",), ("train",))
+    if any(entry.split == "gallery" for entry in entries):
+        both = ("query", "gallery")
+        test = TestSet(part(("query",), both), part(("gallery",), both))
+    else:
+        test = TestSet(part(("test",), ("test",)))
+    return DataHalves(train, test, tuple(notes))
