@@ -1,27 +1,23 @@
 """From a configuration to objects. Nothing below this file knows what a configuration is."""
 
-import inspect
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from pydantic import ConfigDict, ValidationError, create_model
 from torch import nn
 
 from ccp_dml.config import Config, LossConfig, ModelConfig, OptimConfig
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.errors import UserError
-from ccp_dml.layers import nearest
-from ccp_dml.losses import LOSSES
+from ccp_dml.experiments.build_loss import Surroundings, build_loss, checked_arguments, refuse_without_references
 from ccp_dml.losses.memory import CrossBatchMemory
 from ccp_dml.models.backbones import create_backbone
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.objective import BatchObjective, ProxyObjective
 from ccp_dml.proxies import ClassProxies
-from ccp_dml.seeds import generator
+from ccp_dml.seeds import derive_seed, generator
 
 
 def build_network(model: ModelConfig, data: LabelledSet, seed: int) -> Embedder:
@@ -45,53 +41,27 @@ def build_network(model: ModelConfig, data: LabelledSet, seed: int) -> Embedder:
     )
 
 
-def build_loss(loss: LossConfig) -> nn.Module:
-    constructor = _loss_constructor(loss.name)
-    return constructor(**checked_arguments(constructor, loss.arguments, "loss"))
-
-
 def complete(config: Config) -> Config:
     """The same with every argument of the loss spelled out, so that a saved configuration does not lean on defaults."""
-    loss = config.loss
-    arguments = checked_arguments(_loss_constructor(loss.name), loss.arguments, "loss")
-    return config.model_copy(update={"loss": LossConfig(name=loss.name, **arguments)})
+    loss = LossConfig(name=config.loss.name, **checked_arguments(config.loss))
+    return config.model_copy(update={"loss": loss})
 
 
-def _loss_constructor(name: str) -> type[nn.Module]:
-    if name not in LOSSES:
-        raise UserError(f"loss.name = {name!r} is no loss{nearest(name, list(LOSSES))}; see `ccp list losses`.")
-    return LOSSES[name]
+def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) -> tuple[nn.Module, ClassProxies | None]:
+    """What a step minimises, and the proxies in it that are to be reselected.
 
-
-def checked_arguments(constructor: Callable[..., Any], given: dict[str, Any], section: str) -> dict[str, Any]:
-    """All arguments of a constructor, given or default; what does not fit its signature is an error."""
-    signature = inspect.signature(constructor)
-    fields: dict[str, Any] = {
-        name: (parameter.annotation, ... if parameter.default is parameter.empty else parameter.default)
-        for name, parameter in signature.parameters.items()
-    }
-    for name in given:
-        if name not in fields:
-            known = nearest(name, list(fields)) or f"; it takes {', '.join(fields)}"
-            raise UserError(f"{section}.{name} is no argument of {constructor.__name__}{known}.")
-    model = create_model("Arguments", __config__=ConfigDict(allow_inf_nan=False, protected_namespaces=()), **fields)
-    try:
-        return dict(model(**given))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key, problem = str(first["loc"][0]), first["msg"][0].lower() + first["msg"][1:]
-        raise UserError(f"{section}.{key} = {given.get(key)!r}: {problem}.") from None
-
-
-def build_objective(config: Config, classes: int) -> tuple[nn.Module, ClassProxies | None]:
-    """What a step minimises, and the proxies in it that are to be reselected."""
-    loss, dim = build_loss(config.loss), config.model.embedding_dim
+    `steps_per_epoch` matters to losses that do something every few epochs.
+    """
+    dim, seed = config.model.embedding_dim, derive_seed(config.run.seed, "loss")
+    loss = build_loss(config.loss, Surroundings(classes, dim, steps_per_epoch, seed))
     if config.ccp.mode != "off":
         if config.xbm.memory_batches:
             raise UserError("xbm.memory_batches and ccp.mode are both set: references are either a memory or proxies.")
+        refuse_without_references(loss, config.loss.name, f"ccp.mode={config.ccp.mode}")
         proxies = ClassProxies(classes, config.ccp.proxies_per_class, dim)
         return ProxyObjective(loss, proxies, config.ccp.pair_weight), proxies
     if config.xbm.memory_batches:
+        refuse_without_references(loss, config.loss.name, f"xbm.memory_batches={config.xbm.memory_batches}")
         batch = config.train.classes_per_batch * config.train.images_per_class
         return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
     return BatchObjective(loss), None

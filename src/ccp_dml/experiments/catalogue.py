@@ -2,13 +2,15 @@
 
 from ccp_dml.layers import shipped_recipes
 from ccp_dml.losses import LOSSES
+from ccp_dml.losses.pml import PREFIX, describe, pml_losses
 from ccp_dml.models.backbones import list_backbones
 
 
 def catalogue(kind: str) -> dict[str, str]:
     """Name -> description of all datasets, losses, methods, backbones, recipes or studies."""
     if kind == "losses":
-        return {name: first_line(loss.__doc__ or "") for name, loss in LOSSES.items()}
+        ours = {name: first_line(loss.__doc__ or "") for name, loss in LOSSES.items()}
+        return ours | {PREFIX + name: describe(name) for name in pml_losses()}
     if kind == "backbones":
         return dict.fromkeys(list_backbones(), "")
     recipes = shipped_recipes() if kind == "recipes" else shipped_recipes(kind)

@@ -151,6 +151,13 @@ class PmlLoss(nn.Module):
                 "use it with ccp.mode=off and xbm.memory_batches=0, or take another loss."
             ) from None
 
+    def works(self, *, references: bool) -> bool:
+        try:
+            self.rehearse(references=references)
+        except UserError:
+            return False
+        return True
+
     def get_extra_state(self) -> dict[str, Tensor]:
         """What the library keeps in plain attributes, a running histogram for instance."""
         return {name: value.detach() for name, value in vars(self.loss).items() if isinstance(value, Tensor)}
@@ -160,6 +167,22 @@ class PmlLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return self.name
+
+
+def describe(name: str) -> str:
+    """What a user must know of one of the library's losses: what it needs, and whether CCP and XBM can use it."""
+    settable = settable_arguments(name).parameters
+    needed = [f"loss.{key}" for key, value in settable.items() if value.default is value.empty]
+    if needed:
+        return f"of pytorch-metric-learning; needs {' and '.join(needed)}"
+    loss = PmlLoss(name, {}, classes=4, dim=8)
+    if not loss.works(references=False):
+        return "of pytorch-metric-learning, in this version of which it cannot be trained"
+    if next(loss.parameters(), None) is not None:
+        return "of pytorch-metric-learning; class vectors of its own"
+    if not loss.works(references=True):
+        return "of pytorch-metric-learning; inside the batch only"
+    return "of pytorch-metric-learning; also against proxies (CCP) and a memory (XBM)"
 
 
 def _is_required(constructor: type, name: str) -> bool:
