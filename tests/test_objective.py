@@ -30,3 +30,13 @@ def test_gradients_reach_embeddings_and_proxies():
     assert embeddings.grad.abs().sum() > 0
     assert proxies.vectors.grad.abs().sum() > 0
     assert [name for name, _ in ProxyObjective(loss, proxies).named_parameters()] == ["proxies.vectors"]
+
+
+def test_proxies_that_are_not_placed_do_not_count():
+    embeddings, labels, _, loss = setting()
+    objective = ProxyObjective(loss, ClassProxies(3, 2, 4))
+    torch.testing.assert_close(objective(embeddings, labels), loss(embeddings, labels))
+    placed = ProxyObjective(loss, ClassProxies(3, 2, 4))
+    placed.proxies.place(torch.randn(3, 2, 4))
+    objective.load_state_dict(placed.state_dict())  # a resumed run knows
+    assert objective.proxies.placed

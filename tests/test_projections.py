@@ -99,6 +99,22 @@ def test_budget_of_evaluations_ends_the_run():
     assert len(script.scores) == 13
 
 
+@pytest.mark.parametrize(
+    ("scores", "start", "switch"),
+    [([0.1, 0.2, 0.3, 0.4, 0.3, 0.3], 3, 3), ([0.2, 0.1, 0.1, 0.1, 0.3, 0.1], 50, 3)],
+    ids=["after so many evaluations", "or when patience is used up"],
+)
+def test_a_start_without_proxies_is_a_problem_of_its_own(scores, start, switch):
+    script = Script(scores, patience=2, max_evaluations=5, start_evaluations=start)
+    script.projections.run()
+    kinds = [event[0] for event in script.events]
+    assert kinds == [1] * switch + ["pool"] + [2] * (5 - switch)
+    assert script.events[switch] == ("pool", 2, None)  # nothing to keep away from yet
+    assert script.events[switch + 1][2] == 1.0 + scores[:switch].index(
+        max(scores[:switch])
+    )  # but something to stay near
+
+
 def test_new_proxies_are_announced_after_they_moved():
     moved = []
     script = Script([0.1] * 7, patience=2, max_evaluations=7)

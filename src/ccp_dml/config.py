@@ -72,6 +72,7 @@ class CcpConfig(Section):
     weight: float = Field(2e-4, ge=0, description="lambda, the pull towards the previous solution")
     proxies_per_class: int = Field(8, ge=1, description="P")
     pool_per_class: int = Field(12, ge=1, description="b (D9)")
+    start_step: int = Field(0, ge=0, description="steps without proxies at first, for training from scratch")
     patience: int = Field(3, ge=1, description="evaluations without improvement that end a problem (D3)")
     pair_weight: float = Field(0.1, ge=0, description="weight of the loss inside the batch (D4)")
     space: Literal["raw", "normalised"] = Field("raw", description="where k-center measures distances (D6)")

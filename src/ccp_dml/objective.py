@@ -20,6 +20,8 @@ class BatchObjective(nn.Module):
 class ProxyObjective(nn.Module):
     """The loss against class proxies, plus `pair_weight` times the same loss inside the batch (D4).
 
+    As long as the proxies have not been placed, the loss inside the batch is all there is.
+
     Args:
         loss: any loss with the reference-set signature.
         proxies: trained together with the network.
@@ -31,6 +33,9 @@ class ProxyObjective(nn.Module):
         self.loss, self.proxies, self.pair_weight = loss, proxies, pair_weight
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        if not self.proxies.placed:
+            within_batch: Tensor = self.loss(embeddings, labels)
+            return within_batch
         loss: Tensor = self.loss(embeddings, labels, *self.proxies())
         if self.pair_weight:
             loss = loss + self.pair_weight * self.loss(embeddings, labels)

@@ -29,9 +29,9 @@ from ccp_dml.seeds import generator
 Snapshot = dict[str, Tensor]
 
 
-def snapshot(module: nn.Module | None) -> Snapshot:
+def snapshot(module: nn.Module) -> Snapshot:
     """A copy of a module's state that further training does not touch."""
-    return {} if module is None else {name: value.detach().clone() for name, value in module.state_dict().items()}
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
 class ProximalPull:
@@ -83,6 +83,9 @@ class IterativeProjections:
         patience: evaluations without improvement that end a problem; None: there is only one problem.
         run_patience: evaluations without improvement that end the run.
         max_evaluations: the run ends after so many evaluations in any case.
+        start_evaluations: if not 0, the first problem is solved without proxies and ends after so many evaluations at
+            the latest. A network trained from scratch needs it: its first embeddings say nothing about classes, and
+            proxies chosen among them lead nowhere.
         rewind: start each problem from the best weights of the previous one instead of the last ones (D10).
         space: where k-center measures distances (D6).
         seed: for the very first pick of the first selection (D5).
@@ -100,6 +103,7 @@ class IterativeProjections:
         patience: int | None = 3,
         run_patience: int | None = 60,
         max_evaluations: int | None = None,
+        start_evaluations: int = 0,
         min_improvement: float = 1e-5,
         rewind: bool = False,
         space: Space = "raw",
@@ -112,7 +116,7 @@ class IterativeProjections:
         self.proxies, self.pull, self.embed_pool = proxies, pull, embed_pool
         self.rewind, self.space, self.seed = rewind, space, seed
         self.after_reselection = after_reselection
-        self.max_evaluations = max_evaluations
+        self.max_evaluations, self.start_evaluations = max_evaluations, start_evaluations
         self.problem_patience = Patience(patience, min_improvement)
         self.run_patience = Patience(run_patience, min_improvement)
 
@@ -121,7 +125,7 @@ class IterativeProjections:
         self.covering_radius: float | None = None  # of the current proxies over the pool they were chosen from
         self.previous_proxies: Tensor | None = None
         self.best_of_problem: Snapshot = {}
-        self.best_proxies_of_problem: Snapshot = {}
+        self.best_proxies_of_problem: Tensor | None = None
         self.best_of_run: Snapshot = {}
 
     def run(self) -> Snapshot:
@@ -140,14 +144,13 @@ class IterativeProjections:
             return
         if self.pull is not None:
             self.pull.move_anchor(self.best_of_problem)
-        if self.proxies is not None:
-            self.previous_proxies = self.best_proxies_of_problem["vectors"]
+        self.previous_proxies = self.best_proxies_of_problem
         if self.rewind:
             self.network.load_state_dict(self.best_of_problem)
 
     def reselect(self) -> None:
         """Draw and embed a pool, and move the proxies to its points farthest from one another and from rho_prev."""
-        if self.proxies is None or self.embed_pool is None:
+        if self.proxies is None or self.embed_pool is None or self.starting:
             return
         selection = select_proxies(
             self.embed_pool(self.problem + 1),
@@ -166,9 +169,16 @@ class IterativeProjections:
         self.problem_patience.restart()
 
     @property
+    def starting(self) -> bool:
+        """Whether the problem about to be posed is the one without proxies."""
+        return self.problem == 0 and self.start_evaluations > 0
+
+    @property
     def problem_open(self) -> bool:
         """Whether the current problem wants more training."""
-        return self.problem > 0 and not self.problem_patience.used_up and not self.finished
+        waiting = self.proxies is not None and not self.proxies.placed
+        start_is_over = waiting and self.evaluations >= self.start_evaluations
+        return self.problem > 0 and not (self.problem_patience.used_up or start_is_over or self.finished)
 
     @property
     def finished(self) -> bool:
@@ -183,7 +193,8 @@ class IterativeProjections:
         self.evaluations += 1
         if self.problem_patience.observe(score):
             self.best_of_problem = snapshot(self.network)
-            self.best_proxies_of_problem = snapshot(self.proxies)
+            if self.proxies is not None and self.proxies.placed:
+                self.best_proxies_of_problem = self.proxies.vectors.detach().clone()
         best_of_run = self.run_patience.observe(score)
         if best_of_run:
             self.best_of_run = self.best_of_problem  # the best of a run is the best of its problem: no second copy

@@ -25,6 +25,7 @@ class ClassProxies(nn.Module):
         super().__init__()
         self.vectors = nn.Parameter(torch.zeros(classes, per_class, dim))
         self.register_buffer("labels", torch.arange(classes).repeat_interleave(per_class), persistent=False)
+        self.placed = False  # whether the proxies stand for their classes yet
 
     @property
     def per_class(self) -> int:
@@ -38,6 +39,13 @@ class ClassProxies(nn.Module):
     def place(self, vectors: Tensor) -> None:
         """Move the proxies to `vectors` (C, P, D), in place: the optimiser goes on owning the same parameter."""
         self.vectors.copy_(vectors)
+        self.placed = True
+
+    def get_extra_state(self) -> dict[str, bool]:
+        return {"placed": self.placed}
+
+    def set_extra_state(self, state: dict[str, bool]) -> None:
+        self.placed = state["placed"]
 
 
 @dataclass(frozen=True)

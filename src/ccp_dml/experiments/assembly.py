@@ -116,6 +116,7 @@ def assemble(
         patience=ccp.patience if ccp.mode == "alternating" else None,
         run_patience=config.train.patience,
         max_evaluations=None if max_steps is None else math.ceil(max_steps / config.train.evaluate_every),
+        start_evaluations=math.ceil(ccp.start_step / config.train.evaluate_every),
         min_improvement=config.train.min_improvement,
         rewind=ccp.rewind,
         space=ccp.space,
