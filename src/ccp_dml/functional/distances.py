@@ -69,11 +69,10 @@ def pairwise_squared_distances(a: Tensor, b: Tensor) -> Tensor:
     block = max(1, _BLOCK_PAIRS.get(a.device.type, _BLOCK_PAIRS["cuda"]) // max(1, squared[..., :1].numel()))
     with torch.no_grad(), torch.autocast(a.device.type, enabled=False):
         a = a.double()
-        a_squared = _squared_norms(a)  # (..., N, 1)
+        a_squared, a = _squared_norms(a), -2.0 * a  # (..., N, 1), (..., N, D)
         for columns, some in zip(squared.split(block, dim=-1), b.split(block, dim=-2), strict=True):
             some = some.double().transpose(-2, -1)  # (..., D, m)
-            products = a @ some
-            columns.copy_(products.mul_(-2.0).add_(a_squared).add_(_squared_norms(some, dim=-2)).clamp_(min=0.0))
+            columns.copy_((a @ some).add_(a_squared).add_(_squared_norms(some, dim=-2)).clamp_(min=0.0))
     return squared
 
 

@@ -12,6 +12,8 @@ from ccp_dml.functional.distances import pairwise_squared_distances
 # wants large ones.
 _BLOCK_PAIRS_CPU = 1 << 20
 _BLOCK_PAIRS_GPU = 1 << 26
+_SMALLEST_BLOCK = 128  # queries: with fewer, passing over the references again and again would cost more than ranking
+_INDEX_BITS = (1 << 29) - 1
 
 
 @dataclass(frozen=True)
@@ -113,16 +115,15 @@ def _nearest(queries: Tensor, references: Tensor, k: int, own: Tensor | None) ->
     """Distances and indices (Q, k) of the nearest references; `own` (Q,) are the queries' places among them, if any.
 
     Squared distances are computed in float64 and compared as float32: duplicates, which a matrix product may put a last
-    bit apart, tie exactly. The bits of a non-negative float32 are ordered as the number is, so one int64 holds distance
-    and index, and one selection ranks by both.
+    bit apart, tie exactly. A float32 leaves the low 29 bits of a float64 empty: the index goes there. The bits of
+    non-negative numbers are ordered as the numbers are, so that one selection of integers ranks by distance and index.
     """
-    keys = pairwise_squared_distances(queries, references).float().view(torch.int32).to(torch.int64)  # (Q, M)
-    keys.mul_(1 << 32).add_(torch.arange(len(references), device=keys.device))
+    squared = pairwise_squared_distances(queries, references).float()  # (Q, M)
+    keys = squared.double().view(torch.int64).bitwise_or_(torch.arange(len(references), device=squared.device))
     if own is not None:
         keys.scatter_(1, own.unsqueeze(1), torch.iinfo(torch.int64).max)
     best = keys.topk(k, dim=1, largest=False).values
-    squared = (best >> 32).to(torch.int32).view(torch.float32)
-    return squared.sqrt(), best & 0xFFFFFFFF
+    return (best & ~_INDEX_BITS).view(torch.float64).sqrt().float(), best & _INDEX_BITS
 
 
 def _score_sums(hits: Tensor, wanted: Tensor, k: Sequence[int]) -> Tensor:
@@ -147,6 +148,8 @@ def _check_vectors(embeddings: Tensor, references: Tensor) -> None:
     for name, vectors in (("embeddings", embeddings), ("ref_embeddings", references)):
         if vectors.dim() != 2 or len(vectors) == 0:
             raise ValueError(f"{name} must be (rows, dimensions) with at least one row, got {tuple(vectors.shape)}")
+        if len(vectors) > _INDEX_BITS:
+            raise ValueError(f"{name} hold {len(vectors)} rows; exact retrieval ranks up to {_INDEX_BITS}")
         if not torch.isfinite(vectors).all():
             raise ValueError(f"{name} hold NaN or infinity, which cannot be ranked")
     if embeddings.shape[1] != references.shape[1]:
@@ -155,4 +158,4 @@ def _check_vectors(embeddings: Tensor, references: Tensor) -> None:
 
 def _block_size(embeddings: Tensor, references: Tensor) -> int:
     pairs = _BLOCK_PAIRS_CPU if embeddings.device.type == "cpu" else _BLOCK_PAIRS_GPU
-    return max(1, pairs // len(references))
+    return max(_SMALLEST_BLOCK, pairs // len(references))
