@@ -16,7 +16,7 @@ from ccp_dml.errors import UserError
 
 Tables = dict[str, Any]
 
-RECIPE_KINDS = ("datasets", "methods", "studies")
+RECIPE_KINDS = ("datasets", "methods", "protocols", "studies")
 
 LOSS_DEFAULTS = "losses"
 """A table that only recipes have: a data set's values for the losses that a later layer may choose."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -133,20 +134,19 @@ def latex_text(text: str) -> str:
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
 
 
-def as_terminal(table: BenchmarkTable) -> Table:
-    """The paper's score and the gap stand below each of ours, as terminals are narrow."""
-    shown = Table(title=f"{table.title} (%)", caption="\n".join(table.notes) or None, caption_justify="left")
-    shown.add_column("method")
+def as_terminal(table: BenchmarkTable) -> Group:
+    """A small table per group of columns, as terminals are narrow; the paper's score and the gap stand below ours."""
+    shown: list[Table | Text] = []
     for group, places in table.groups():
-        for place in places:
-            shown.add_column(f"{table.columns[place].title}\n{group.replace(', ', chr(10))}", justify="right")
-        shown.add_column("n", justify="right")
-    for row in table.rows:
-        texts = [Text(row.label)]
-        for _, places in table.groups():
-            texts += [terminal_cell(row.cells[place]) for place in places] + [Text(runs_of(row, places))]
-        shown.add_row(*texts)
-    return shown
+        part = Table(title=f"{table.title}: {group} (%)", title_justify="left")
+        part.add_column("method")
+        for title in [*(table.columns[place].title for place in places), "n"]:
+            part.add_column(title, justify="right")
+        for row in table.rows:
+            cells = [terminal_cell(row.cells[place]) for place in places]
+            part.add_row(Text(row.label), *cells, runs_of(row, places))
+        shown.append(part)
+    return Group(*shown, *map(Text, table.notes))
 
 
 def terminal_cell(cell: Cell | None) -> Text:
@@ -154,5 +154,5 @@ def terminal_cell(cell: Cell | None) -> Text:
         return Text(MISSING)
     text = Text(own_score(cell), style="bold" if cell.is_best else "")
     if paper := paper_and_gap(cell):
-        text.append(f"\n{paper}", style="not bold dim")
+        text.append(f"\n({paper})", style="not bold dim")
     return text

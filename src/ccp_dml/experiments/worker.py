@@ -1,0 +1,215 @@
+"""A process that trains one planned run after the other, and tells its parent how they go."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ccp_dml.config import Config, DataConfig
+from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.loading import auto_workers
+from ccp_dml.errors import NonFiniteError, UserError
+from ccp_dml.experiments.datasets import build_data
+from ccp_dml.experiments.locks import lock
+from ccp_dml.experiments.logbook import Logbook
+from ccp_dml.experiments.plan import PlannedRun
+from ccp_dml.experiments.training import train
+from ccp_dml.experiments.watcher import Watcher
+
+LOG = "log.txt"
+SECONDS_BETWEEN_STEPS_TOLD = 0.5
+SECONDS_FOR_A_PREDECESSOR = 60.0
+"""The worker of a benchmark that was killed a moment ago may still be finishing its last write."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of several workers may use of the machine."""
+
+    workers: int
+    threads: int
+    device: str | None  # None: as each run's configuration says
+
+
+@dataclass(frozen=True)
+class Progress:
+    step: int
+    best: float | None  # validation MAP@R so far
+
+
+@dataclass(frozen=True)
+class Finished:
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Failed:
+    message: str
+    is_unexpected: bool = False  # neither the user nor the numbers are to blame; the process may be in disorder
+
+
+def work(parent: Connection, share: Share) -> None:
+    """Train what the parent sends until it sends None, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, too, which then ends us in good order
+    signal.signal(signal.SIGTERM, _leave)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    torch.set_num_threads(share.threads)
+    load_data = remember_last(build_data)
+    try:
+        while (run := parent.recv()) is not None:
+            outcome = attempt(run, share, load_data, parent)
+            parent.send(outcome)
+            if isinstance(outcome, Failed) and outcome.is_unexpected:
+                return
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+    except (KeyboardInterrupt, EOFError, BrokenPipeError):
+        return
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an exception while Python shuts down would only make noise
+
+
+def attempt(
+    run: PlannedRun, share: Share, load_data: Callable[[DataConfig], DataHalves], parent: Connection
+) -> Finished | Failed:
+    """Train one run, or go on with it; whatever goes wrong becomes a message."""
+    in_use = f"{run.folder} is being trained by another process; wait for it to end."
+    try:
+        with lock(run.folder.with_name(f".{run.folder.name}.lock"), in_use, SECONDS_FOR_A_PREDECESSOR):
+            logbook, resume = open_folder(run)
+            with output_to(run.folder / LOG):
+                config = with_share(run.config, share, load_data(run.config.data))
+                return Finished(train(config, logbook, Reporter(parent), resume=resume, load_data=load_data))
+    except (UserError, NonFiniteError) as error:
+        return Failed(str(error))
+    except torch.OutOfMemoryError as error:
+        return Failed(f"out of memory on the device ({str(error).splitlines()[0]}); use fewer --workers", True)
+    except Exception as error:
+        return Failed(f"{type(error).__name__}: {error}", True)
+
+
+def open_folder(run: PlannedRun) -> tuple[Logbook, bool]:
+    """The run's folder, and whether there is a run in it to resume."""
+    sweep(run.folder)
+    if not (run.folder / "config.toml").exists():
+        return Logbook.open_new(run.folder, run.config, run.command), False
+    logbook = Logbook.reopen(run.folder)
+    logbook.continue_with(run.config)
+    return logbook, True
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left half-written, and what would make an unstarted run's folder look taken."""
+    for scratch in folder.glob(".*.part"):
+        scratch.unlink()
+    if not (folder / "config.toml").exists():
+        for name in ("environment.json", LOG):
+            (folder / name).unlink(missing_ok=True)
+
+
+def with_share(config: Config, share: Share, halves: DataHalves) -> Config:
+    """The same run on its share of the machine. How it runs is not recorded: a later worker may have another share."""
+    changes: dict[str, Any] = {}
+    if config.run.workers is None:
+        loaders = auto_workers(halves.train.source)
+        changes["workers"] = max(1, loaders // share.workers) if loaders else 0
+    if share.device is not None and config.run.device in ("auto", "cuda"):
+        changes["device"] = share.device
+    return config.model_copy(update={"run": config.run.model_copy(update=changes)})
+
+
+def remember_last(load: Callable[[DataConfig], DataHalves]) -> Callable[[DataConfig], DataHalves]:
+    """Data sets are large and runs mostly share one: keep the last."""
+    kept: dict[DataConfig, DataHalves] = {}
+
+    def remembered(data: DataConfig) -> DataHalves:
+        if data not in kept:
+            kept.clear()
+            kept[data] = load(data)
+        return kept[data]
+
+    return remembered
+
+
+class Reporter(Watcher):
+    """Tells the parent how far the run is, and writes plain lines to the run's log."""
+
+    def __init__(self, parent: Connection) -> None:
+        self.parent = parent
+        self.last_told = 0.0
+        self.best: float | None = None
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def start(self, config: Config, step: int) -> None:  # noqa: ARG002
+        self.tell(step)
+
+    def step(self, step: int) -> None:
+        if time.monotonic() - self.last_told > SECONDS_BETWEEN_STEPS_TOLD:
+            self.tell(step)
+
+    def evaluation(self, row: dict[str, Any], best: float) -> None:
+        self.best = best
+        print(
+            f"step {row['step']}  problem {row['problem']}  loss {row['loss']:.4f}  "
+            f"MAP@R {row['map_at_r']:.4f} (best {best:.4f})",
+            flush=True,
+        )
+
+    def finishing(self) -> None:
+        print("Scoring the test half ...", flush=True)
+
+    def tell(self, step: int) -> None:
+        self.parent.send(Progress(step, self.best))
+        self.last_told = time.monotonic()
+
+
+@contextmanager
+def output_to(file: Path) -> Iterator[None]:
+    """Append all output of this process to `file`, that of libraries, of an error and of a crash included."""
+    streams = (sys.stdout, sys.stderr)
+    for stream in streams:
+        stream.flush()
+    before = [os.dup(stream.fileno()) for stream in streams]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as log:
+        for stream in streams:
+            os.dup2(log.fileno(), stream.fileno())
+    try:
+        yield
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
+        for stream, descriptor in zip(streams, before, strict=True):
+            stream.flush()
+            os.dup2(descriptor, stream.fileno())
+            os.close(descriptor)
+
+
+def _leave(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _leave_with_parent() -> None:
+    """A killed parent cannot end its workers: they must notice, and not train for nobody for ever."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)  # lets the main thread clean up
+    time.sleep(10)
+    os._exit(1)
