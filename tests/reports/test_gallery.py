@@ -49,7 +49,15 @@ def test_half_are_the_worst_a_sixth_the_best_the_rest_random(items: Items) -> No
     assert max(q["average_precision"] for q in worst) < min(q["average_precision"] for q in best)
     rows = [query["row"] for query in gallery["queries"]]
     assert len(set(rows)) == 12
-    assert len({query["class"] for query in worst}) == 6  # not six times the same hard class
+
+
+def test_one_hard_class_does_not_fill_the_gallery(items: Items) -> None:
+    labels = torch.arange(10).repeat_interleave(8)
+    embeddings = noisy(labels, 0.3)
+    embeddings[labels == 4] = noisy(labels, 9.0)[labels == 4]
+    gallery = build_gallery(TestSet(items(labels)), embeddings)
+    assert len({query["class"] for query in chosen(gallery, "worst")}) == 6
+    assert chosen(gallery, "worst")[0]["class"] == "class 4"
 
 
 def test_the_very_worst_and_best_are_among_them(items: Items) -> None:

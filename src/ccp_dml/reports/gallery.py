@@ -105,7 +105,7 @@ def _nearest(embeddings: Tensor, ref_embeddings: Tensor | None, rows: Tensor, de
         return torch.empty(0, depth), torch.empty(0, depth, dtype=torch.int64)
     at = embeddings[rows.to(embeddings.device)]
     if ref_embeddings is not None:
-        distances, indices = nearest_references(at, depth, ref_embeddings)
+        distances, indices = nearest_references(at, depth, ref_embeddings.to(at.device))
         return distances.cpu(), indices.cpu()
     distances, indices = (part.cpu() for part in nearest_references(at, depth + 1, embeddings))
     # A query is found in its own gallery. It is left out by index (D24); where duplicates crowd it out, the last goes.
