@@ -82,7 +82,9 @@ def test_missing_images_are_counted_and_named(tmp_path, transforms):
     gone = [base / "images" / NAMES[99] / "bird_1.jpg", base / "images" / NAMES[102] / "bird_0.jpg"]
     for path in gone:
         path.unlink()
-    with pytest.raises(UserError, match=r"2 of 12 images are missing in .*: images/102.*bird_0.jpg, images/099.*bird_1"):
+    with pytest.raises(
+        UserError, match=r"2 of 12 images are missing in .*: images/102.*bird_0.jpg, images/099.*bird_1"
+    ):
         load_cub(tmp_path, **transforms)
     halves = load_cub(tmp_path, **transforms, skip_broken=True)
     assert len(halves.train) == len(halves.test.queries) == 5

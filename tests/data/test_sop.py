@@ -54,7 +54,9 @@ def test_one_folder_per_class_id(tmp_path):
 def test_one_list_without_the_other(tmp_path):
     write_original(tmp_path)
     (tmp_path / "Ebay_test.txt").unlink()
-    with pytest.raises(UserError, match=r"holds no Stanford Online Products \(found: Ebay_train\.txt, .*Ebay_test\.txt"):
+    with pytest.raises(
+        UserError, match=r"holds no Stanford Online Products \(found: Ebay_train\.txt, .*Ebay_test\.txt"
+    ):
         read_sop(tmp_path)
 
 

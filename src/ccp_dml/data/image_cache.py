@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from ccp_dml.data.images import decode
+from ccp_dml.data.images import decode, find_broken
 from ccp_dml.data.inventory import Inventory
 from ccp_dml.errors import UserError
 
@@ -38,9 +38,12 @@ def build_cache(inventory: Inventory, root: Path, side: int, report: Callable[[i
             _store(path, target, side)
 
     paths = [entry.path for entry in inventory.entries]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:  # Pillow works outside Python's lock
+    threads = ThreadPoolExecutor(os.cpu_count())  # Pillow works outside Python's lock
+    try:
         for done, _ in enumerate(threads.map(store, paths), start=1):
             report(done, len(paths))
+    finally:
+        threads.shutdown(cancel_futures=True)  # after Ctrl-C, nobody wants to wait for the rest
     os.rename(scratch, folder)
     return folder
 
@@ -70,7 +73,8 @@ def _store(path: Path, target: Path, side: int) -> None:
     try:
         image = decode(path)
     except Exception as error:
-        raise UserError(f"cannot read the image {path} ({error}): repair or restore it, then run this again") from None
+        reason = find_broken([path]).get(0, str(error))
+        raise UserError(f"cannot read the image {path} ({reason}): repair or restore it, then run this again") from None
     shrink = side / min(image.size)
     if shrink < 1:
         # Sizes are cut off as torchvision does, so that resizing to the same side later changes nothing.
