@@ -79,13 +79,9 @@ def test_tar_that_writes_through_a_link(tmp_path):
         member("a/up/../escaped.txt", contents=b"x"),
         mode="w",
     )
-    with scratch_folder(tmp_path / "root") as scratch:
-        try:
-            unpack(archive, scratch / "set")
-        except UserError:
-            pass
-        escaped = [path for path in tmp_path.rglob("escaped.txt") if not path.is_relative_to(scratch / "set")]
-    assert escaped == []
+    with pytest.raises(UserError, match=r"evil\.tar is not safe: .*outside the destination"):
+        unpack(archive, tmp_path / "deep" / "out")
+    assert list(tmp_path.rglob("escaped.txt")) == []
 
 
 @pytest.mark.parametrize("name", ["../escaped.txt", "set/../../escaped.txt", "/tmp/escaped.txt", "..\\escaped.txt"])
@@ -145,8 +141,7 @@ def test_scratch_folder_vanishes_with_what_earlier_ones_left(tmp_path):
     left.mkdir()
     (left / "half.jpg").touch()
     (tmp_path / "mine").mkdir()
-    with pytest.raises(RuntimeError), scratch_folder(tmp_path) as scratch:
+    with scratch_folder(tmp_path) as scratch:
         assert not left.exists()
         (scratch / "file").touch()
-        raise RuntimeError
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

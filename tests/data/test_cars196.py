@@ -17,7 +17,7 @@ def write_image(path, red):
 
 
 def write_original(base, per_class=2):
-    """cars_annos.mat as published: a struct per image with bounding box, class and the split by image, which is not ours."""
+    """cars_annos.mat as published: per image a struct with its class, and a split by image, which is not ours."""
     fields = [("relative_im_path", object), ("bbox_x1", object), ("class", object), ("test", object)]
     numbers = [number for _ in range(per_class) for number in reversed(CLASSES)]
     annotations = np.zeros((1, len(numbers)), dtype=fields)

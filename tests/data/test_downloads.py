@@ -18,7 +18,7 @@ MD5 = hashlib.md5(CONTENTS).hexdigest()
 
 @dataclass
 class Behaviour:
-    """What the server does: how many bytes it sends before it hangs up (per request, then all), and whether it can continue."""
+    """What the server does: after how many bytes it hangs up, request by request, and whether it can continue."""
 
     contents: bytes = CONTENTS
     stop_after: list[int] = field(default_factory=list)

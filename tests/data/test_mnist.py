@@ -79,5 +79,5 @@ def test_other_contents(tmp_path):
 def test_images_and_labels_of_different_files(tmp_path):
     write_mnist(tmp_path, packed=False)
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(np.zeros(19)))
-    with pytest.raises(UserError, match="do not fit together .20 images, 19 labels"):
+    with pytest.raises(UserError, match=r"do not fit together \(20 images, 19 labels"):
         load_mnist(tmp_path)

@@ -3,7 +3,7 @@ import torch
 
 from ccp_dml.data.features import FeatureRows
 from ccp_dml.data.labelled import LabelledSet
-from ccp_dml.data.splits import class_quarters, fold_split, halve_classes, order_classes
+from ccp_dml.data.splits import class_quarters, fold_split, halve_classes, hold_out_images, order_classes
 from ccp_dml.errors import UserError
 
 
@@ -64,3 +64,38 @@ def test_folds_of_one_class_are_an_error():
     assert len(fold_split(ten_classes(), 0, folds=5)[1].class_names) == 2
     with pytest.raises(UserError, match=r"10 training classes are too few for protocol\.folds=6"):
         fold_split(ten_classes(), 0, folds=6)
+
+
+def three_classes(sizes=(8, 9, 12)) -> LabelledSet:
+    """Classes of different sizes, one after the other; item i has the feature i."""
+    labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return LabelledSet(
+        FeatureRows(torch.arange(float(len(labels)))[:, None]), torch.arange(len(labels)), labels, (*"abc",)
+    )
+
+
+def test_images_are_held_out_of_every_class_in_contiguous_parts():
+    data = three_classes()
+    validated = []
+    for fold in range(4):
+        train, validation = hold_out_images(data, fold)
+        assert train.class_names == validation.class_names == ("a", "b", "c")
+        assert not set(train.positions.tolist()) & set(validation.positions.tolist())
+        assert len(train) + len(validation) == 29
+        assert validation.labels.bincount().tolist() in ([2, 2, 3], [2, 3, 3])
+        for part in (train, validation):
+            assert part.labels.tolist() == data.labels[part.positions].tolist()
+        validated += validation.positions.tolist()
+    assert sorted(validated) == list(range(29))
+    assert hold_out_images(data, 1)[1].positions.tolist() == [2, 3, 10, 11, 20, 21, 22]
+
+
+def test_images_cannot_be_held_out_of_a_small_class():
+    with pytest.raises(UserError, match=r"class b has 7 training images, too few .* protocol\.folds=4"):
+        hold_out_images(three_classes((8, 7, 8)), 0)
+
+
+@pytest.mark.parametrize(("fold", "folds"), [(-1, 4), (4, 4), (0, 1)])
+def test_fold_of_images_out_of_range(fold, folds):
+    with pytest.raises(UserError, match=rf"protocol\.folds?={fold if folds > 1 else folds}"):
+        hold_out_images(three_classes(), fold, folds)
