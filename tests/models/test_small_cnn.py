@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from ccp_dml.errors import UserError
+from ccp_dml.models.small_cnn import ResidualBlock, SmallCNN, standardise
+
+
+def pictures(count: int, side: int = 32) -> torch.Tensor:
+    return torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def test_feature_maps() -> None:
+    backbone = SmallCNN()
+    assert backbone(pictures(2)).shape == (2, backbone.num_features, 1, 1)
+    assert backbone(pictures(2, 64)).shape == (2, backbone.num_features, 3, 3)
+    assert backbone(pictures(2, 17)).shape == (2, backbone.num_features, 1, 1)
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    first, again = (torch.random.fork_rng(devices=[]) for _ in range(2))
+    with first:
+        torch.manual_seed(3)
+        one = SmallCNN().state_dict()
+    with again:
+        torch.manual_seed(3)
+        other = SmallCNN().state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_brightness_and_contrast_say_nothing() -> None:
+    image = pictures(1).float()
+    standard = standardise(image)
+    torch.testing.assert_close(standard.mean(), torch.tensor(0.0), atol=1e-5, rtol=0)
+    assert 0.95 < standard.std() < 1
+    torch.testing.assert_close(standardise(image / 2 + 60), standard, atol=0.1, rtol=0)
+
+
+def test_an_empty_image_is_finite() -> None:
+    empty = torch.full((1, 3, 32, 32), 7, dtype=torch.uint8)
+    assert standardise(empty).abs().max() == 0
+    assert torch.isfinite(SmallCNN()(empty)).all()
+
+
+def test_images_do_not_influence_one_another() -> None:
+    backbone, images = SmallCNN().train(), pictures(4)
+    torch.testing.assert_close(backbone(images)[:1], backbone(images[:1]))
+
+
+def test_training_and_inference_are_the_same_function() -> None:
+    backbone, images = SmallCNN(), pictures(3)
+    assert torch.equal(backbone.train()(images), backbone.eval()(images))
+
+
+def test_a_block_begins_as_the_identity_of_activated_maps() -> None:
+    x = torch.rand(2, 16, 5, 5)
+    assert torch.equal(ResidualBlock(16)(x), x)
+
+
+def test_features_begin_about_as_long_as_the_unit_ball() -> None:
+    norms = SmallCNN()(pictures(8)).flatten(1).norm(dim=1)
+    assert ((norms > 0.5) & (norms < 2)).all()
+
+
+def test_gradient_reaches_the_first_layer() -> None:
+    backbone = SmallCNN()
+    backbone(pictures(4)).square().sum(1).sqrt().sum().backward()
+    gradient = next(backbone.parameters()).grad
+    assert gradient is not None
+    assert gradient.abs().sum() > 0
+
+
+@pytest.mark.parametrize("shape", [(2, 128), (2, 1, 32, 32), (2, 3, 16, 32)])
+def test_other_inputs_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match="small_cnn takes images"):
+        SmallCNN()(torch.zeros(shape))
