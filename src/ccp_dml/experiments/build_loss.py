@@ -10,7 +10,7 @@ from torch import nn
 from ccp_dml.config import LossConfig
 from ccp_dml.errors import UserError
 from ccp_dml.layers import nearest
-from ccp_dml.losses import LOSSES
+from ccp_dml.losses import LOSSES, PROXY_LOSSES
 from ccp_dml.losses.pml import PREFIX, PmlLoss, pml_losses, settable_arguments
 
 
@@ -31,7 +31,7 @@ def build_loss(loss: LossConfig, surroundings: Surroundings) -> nn.Module:
         adapted = PmlLoss(name, arguments, classes=own.classes, dim=own.dim, seed=own.seed)
         adapted.rehearse(references=False)
         return adapted
-    constructor = LOSSES[loss.name]
+    constructor = {**LOSSES, **PROXY_LOSSES}[loss.name]
     asked_for = inspect.signature(constructor).parameters
     given = {name: value for name, value in asdict(surroundings).items() if name in asked_for}
     return constructor(**arguments, **given)
@@ -74,11 +74,11 @@ def settable_parameters(name: str) -> dict[str, inspect.Parameter]:
     refuse_unknown_loss(name)
     if name.startswith(PREFIX):
         return dict(settable_arguments(name.removeprefix(PREFIX)).parameters)
-    parameters = inspect.signature(LOSSES[name]).parameters
+    parameters = inspect.signature({**LOSSES, **PROXY_LOSSES}[name]).parameters
     return {key: value for key, value in parameters.items() if key not in Surroundings.__dataclass_fields__}
 
 
 def refuse_unknown_loss(name: str) -> None:
-    known = [PREFIX + loss for loss in pml_losses()] if name.startswith(PREFIX) else list(LOSSES)
+    known = [PREFIX + loss for loss in pml_losses()] if name.startswith(PREFIX) else [*LOSSES, *PROXY_LOSSES]
     if name not in known:
         raise UserError(f"loss.name = {name!r} is no loss{nearest(name, known)}; see `ccp list losses`.")

@@ -1,7 +1,7 @@
 """What there is to choose from, with a line about each, for `ccp list`."""
 
 from ccp_dml.layers import shipped_recipes
-from ccp_dml.losses import LOSSES
+from ccp_dml.losses import LOSSES, PROXY_LOSSES
 from ccp_dml.losses.pml import PREFIX, describe, pml_losses
 from ccp_dml.models.backbones import list_backbones
 
@@ -9,7 +9,7 @@ from ccp_dml.models.backbones import list_backbones
 def catalogue(kind: str) -> dict[str, str]:
     """Name -> description of all datasets, losses, methods, backbones, recipes or studies."""
     if kind == "losses":
-        ours = {name: first_line(loss.__doc__ or "") for name, loss in LOSSES.items()}
+        ours = {name: first_line(loss.__doc__ or "") for name, loss in (LOSSES | PROXY_LOSSES).items()}
         return ours | {PREFIX + name: describe(name) for name in pml_losses()}
     if kind == "backbones":
         return dict.fromkeys(list_backbones(), "")

@@ -15,15 +15,20 @@ LOSSES: dict[str, type[nn.Module]] = {
     "c2": ContrastiveLoss,
     "ms": MultiSimilarityLoss,
     "triplet": TripletLoss,
+}
+"""Pair losses by `loss.name`: they take references, and so go together with proxies (CCP) and a memory (XBM)."""
+
+PROXY_LOSSES: dict[str, type[nn.Module]] = {
     "proxy-anchor": ProxyAnchorLoss,
     "proxy-nca++": ProxyNcaPlusPlusLoss,
     "soft-triple": SoftTripleLoss,
     "hpl-pa": HierarchicalProxyAnchorLoss,
 }
-"""What `loss.name` can be, besides `pml:NAME`. A loss that asks for `classes` and `dim` owns its proxies."""
+"""Losses with proxies of their own by `loss.name`: they are made for so many `classes` of so many dimensions `dim`."""
 
 __all__ = [
     "LOSSES",
+    "PROXY_LOSSES",
     "ContrastiveLoss",
     "CosineContrastiveLoss",
     "CrossBatchMemory",
