@@ -66,3 +66,12 @@ def test_one_evaluated_run_has_no_mean() -> None:
     text = printed(evaluation_table({"runs": {"a": row}, **row}))
     assert "30.0" in text
     assert "separated" not in text
+
+
+def test_long_names_are_folded_not_cut(write_run: Callable[..., Path], tmp_path: Path) -> None:
+    runs = read_runs([write_run(tmp_path / f"{'long' * 12}{number}") for number in range(2)])
+    narrow = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    narrow.print(comparison_table(runs))
+    text = narrow.export_text()
+    assert "…" not in text
+    assert "+0.0 points (+0.0 %)" in text

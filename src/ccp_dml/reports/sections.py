@@ -7,6 +7,7 @@ To add a section, write a function that returns a `Section` (or None where a run
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ccp_dml.layers import flatten
@@ -118,7 +119,8 @@ def method_text(run: RunFolder) -> str:
 
 def data_text(run: RunFolder) -> str:
     settings = run.settings()
-    return str(settings.get("data.name") or settings.get("data.path") or "unknown data")
+    name, path = settings.get("data.name", "unknown data"), settings.get("data.path")
+    return f"{name} ({Path(path).name})" if path else str(name)
 
 
 def network_text(run: RunFolder) -> str:

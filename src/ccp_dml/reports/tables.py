@@ -19,7 +19,7 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
     caption = "* selected on the test classes themselves" if any(row.is_marked for row in compared) else None
     table = _score_table("run", "steps", "problems", caption=caption)
     if len(runs) > 1:
-        table.add_column("gain in MAP@R")
+        table.add_column("gain in MAP@R", no_wrap=True)
     for row in compared:
         scores = [_score(standing.value, standing.is_best) for standing in row.standings.values()]
         counts = [count(row.run.count(key)) for key in ("steps", "problems")]
@@ -46,7 +46,7 @@ def evaluation_table(scores: dict[str, Any]) -> Table:
 
 def _score_table(first: str, *last: str, caption: str | None = None) -> Table:
     table = Table(title=TITLE, caption=caption)
-    table.add_column(first)
+    table.add_column(first, overflow="fold")
     for title in (*SCORES.values(), *last):
         table.add_column(title, justify="right")
     return table
