@@ -109,7 +109,7 @@ def k_means(points: Tensor, k: int, draw: torch.Generator, max_rounds: int = 100
         to_own, nearest = squared.min(dim=1)
         for empty in (torch.bincount(nearest, minlength=k) == 0).nonzero().flatten():
             farthest = to_own.argmax()
-            nearest[farthest], to_own[farthest] = empty, 0.0
+            nearest[farthest], to_own[farthest] = empty, -1.0  # taken: not to be taken again
         if torch.equal(nearest, assignment):
             break
         assignment = nearest

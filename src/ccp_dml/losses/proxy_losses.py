@@ -5,10 +5,10 @@ Each owns one or several vectors per class, trained together with the network, n
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
+from ccp_dml.functional.distances import l2_normalise, pairwise_similarities
 from ccp_dml.losses.pml import PmlLoss
 
 
@@ -126,7 +126,7 @@ class SoftTripleLoss(nn.Module):
 
 def _spread_of_centres(centres: Tensor) -> Tensor:
     """Half the mean distance between the normalised centres (C, K, D) of a class; half, as the paper divides."""
-    centres = F.normalize(centres, dim=-1)
+    centres = l2_normalise(centres)
     one, other = torch.triu_indices(centres.shape[1], centres.shape[1], offset=1)
-    similarities = (centres @ centres.mT)[:, one, other]  # (C, K (K - 1) / 2)
+    similarities = pairwise_similarities(centres, centres)[:, one, other]  # (C, K (K - 1) / 2)
     return (2.0 + 1e-5 - 2.0 * similarities).sqrt().mean() / 2  # the offset keeps the gradient of equal centres finite

@@ -1,0 +1,87 @@
+"""XBM against its definition with an explicit list of past samples, and across a break."""
+
+import copy
+
+import pytest
+import torch
+
+from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, CrossBatchMemory, TripletLoss
+
+DIM = 5
+
+
+def batches(count, size=6):
+    draw = torch.Generator().manual_seed(0)
+    return [
+        (torch.randn(size, DIM, generator=draw) * 0.5, torch.randint(3, (size,), generator=draw)) for _ in range(count)
+    ]
+
+
+def explicit(rows_of_pairs, mean_of_non_zero, arguments):
+    """C2 with margins .1 and .9, pair by pair."""
+    pairs = [pair for row in rows_of_pairs(*arguments) for pair in row]
+    pull = mean_of_non_zero([d - 0.1 for same, d, _ in pairs if same])
+    return pull + mean_of_non_zero([0.9 - d for same, d, _ in pairs if not same])
+
+
+@pytest.mark.parametrize("start_step", [0, 3])
+@pytest.mark.parametrize("size", [24, 10, 4])  # whole batches, parts of batches, less than one batch
+def test_equals_the_definition(rows_of_pairs, mean_of_non_zero, start_step, size):
+    memory = CrossBatchMemory(ContrastiveLoss(0.1, 0.9), size, DIM, start_step)
+    past = []
+    for step, (embeddings, labels) in enumerate(batches(12), start=1):
+        expected = explicit(rows_of_pairs, mean_of_non_zero, (embeddings, labels))
+        if step > start_step:
+            past += zip(embeddings.tolist(), labels.tolist(), strict=True)
+            past = past[-size:]
+            queue = torch.tensor([vector for vector, _ in past]), torch.tensor([label for _, label in past])
+            expected += explicit(rows_of_pairs, mean_of_non_zero, (embeddings, labels, *queue))
+        assert memory(embeddings, labels).item() == pytest.approx(expected, rel=1e-5), step
+
+
+def test_batches_of_changing_size_wrap_around(rows_of_pairs, mean_of_non_zero):
+    memory = CrossBatchMemory(ContrastiveLoss(0.1, 0.9), 7, DIM, start_step=0)
+    past = []
+    for (embeddings, labels), keep in zip(batches(9), [6, 1, 3, 5, 2, 6, 4, 3, 6], strict=True):
+        embeddings, labels = embeddings[:keep], labels[:keep]
+        past = [*past, *zip(embeddings.tolist(), labels.tolist(), strict=True)][-7:]
+        queue = torch.tensor([vector for vector, _ in past]), torch.tensor([label for _, label in past])
+        expected = explicit(rows_of_pairs, mean_of_non_zero, (embeddings, labels))
+        expected += explicit(rows_of_pairs, mean_of_non_zero, (embeddings, labels, *queue))
+        assert memory(embeddings, labels).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("stop", [2, 3, 4, 7])  # before, at and after the start, and after wrapping around
+@pytest.mark.parametrize("loss", [ContrastiveLoss(0.1, 0.9), CosineContrastiveLoss(), TripletLoss(0.1)])
+def test_resumes_exactly(loss, stop):
+    some = batches(10)
+    whole = CrossBatchMemory(loss, 15, DIM, start_step=3)
+    expected = [whole(*batch).item() for batch in some]
+    first = CrossBatchMemory(loss, 15, DIM, start_step=3)
+    head = [first(*batch).item() for batch in some[:stop]]
+    second = CrossBatchMemory(loss, 15, DIM, start_step=3)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert head + [second(*batch).item() for batch in some[stop:]] == expected
+
+
+def test_gradient_reaches_the_batch_and_never_the_past():
+    memory = CrossBatchMemory(ContrastiveLoss(0.0, 0.9), 12, DIM, start_step=0)
+    (first, labels), (second, _) = batches(2)
+    first.requires_grad_()
+    second.requires_grad_()
+    memory(first, labels)
+    memory(second, labels).backward()
+    assert first.grad is None
+    assert second.grad.abs().sum() > 0
+    assert not memory.embeddings.requires_grad
+
+
+def test_backward_may_come_after_the_queue_has_moved_on():
+    memory = CrossBatchMemory(ContrastiveLoss(0.0, 0.9), 12, DIM, start_step=0)
+    some = [(embeddings.requires_grad_(), labels) for embeddings, labels in batches(4)]
+    torch.stack([memory(*batch) for batch in some]).sum().backward()
+    assert all(embeddings.grad.abs().sum() > 0 for embeddings, _ in some)
+
+
+def test_the_queue_is_not_trained():
+    assert not list(CrossBatchMemory(ContrastiveLoss(), 12, DIM).parameters())
