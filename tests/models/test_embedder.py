@@ -146,8 +146,12 @@ def test_frozen_backbone_builds_no_graph(images: Tensor) -> None:
 
 
 def test_no_grad_is_respected(images: Tensor) -> None:
+    embedder = Embedder(TinyBackbone(), 2)
+    seen = []
+    embedder.backbone.register_forward_hook(lambda _module, _inputs, output: seen.append(output.requires_grad))
     with torch.no_grad():
-        assert not Embedder(TinyBackbone(), 2).raw(images).requires_grad
+        assert not embedder.raw(images).requires_grad
+    assert seen == [False], "the backbone built a graph"
 
 
 def test_bf16_autocast_gives_float32_embeddings_and_gradients(images: Tensor) -> None:

@@ -17,6 +17,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.models.bn_inception import WEIGHTS_FILE, BNInception
 from ccp_dml.models.precomputed import PrecomputedFeatures
 from ccp_dml.models.resnet20v2 import ResNet20V2
+from ccp_dml.models.small_cnn import SmallCNN
 from ccp_dml.models.timm_backbone import TimmBackbone
 from ccp_dml.models.weights import load_weights
 from ccp_dml.seeds import derive_seed
@@ -25,6 +26,7 @@ from ccp_dml.seeds import derive_seed
 BACKBONES: dict[str, Callable[[], nn.Module]] = {
     "bn_inception": BNInception,
     "resnet20v2": ResNet20V2,
+    "small_cnn": SmallCNN,
 }
 IDENTITY = "identity"
 
