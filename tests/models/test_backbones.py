@@ -75,7 +75,7 @@ def test_identity_passes_features_through() -> None:
 
 @pytest.mark.parametrize(
     "inputs",
-    [torch.zeros(4, 5), torch.zeros(4, 3, 8, 8), torch.zeros(4, 6, dtype=torch.int64)],
+    [torch.zeros(4, 5), torch.zeros(4, 6, 8, 8), torch.zeros(4, 6, dtype=torch.int64)],
     ids=["5", "img", "int"],
 )
 def test_identity_refuses_everything_but_its_features(inputs: torch.Tensor) -> None:
