@@ -43,6 +43,7 @@ def prepare(
     from ccp_dml.commands.counting import CountingProgress
     from ccp_dml.data.preparation import Steps
     from ccp_dml.data.preparation import prepare as run
+    from ccp_dml.data.verification import refuse_incomplete
     from ccp_dml.data.verification import verify as check
 
     published, root = _published(name), root.expanduser()
@@ -53,7 +54,9 @@ def prepare(
         run(published, root, None if given is None else given.expanduser(), steps)
     if cache is not None:
         _build_cache(published, root, cache)
-    out.print(_table(check(published, root)))
+    verification = check(published, root)
+    out.print(_table(verification))
+    refuse_incomplete(verification, str(verification.survey.base))
     usage = f"ccp train {name} c2-ccp --set data.root={root}" + (" --set data.cached=true" if cache else "")
     out.print(f"Next:   {usage}", highlight=False, markup=False, soft_wrap=True)
 

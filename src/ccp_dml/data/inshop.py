@@ -25,10 +25,10 @@ IMAGE_FOLDERS = ("Img", "")  # above img/, with which the listed paths begin
 
 
 def read_inshop(root: Path) -> Inventory:
-    for base in places(root):
-        for folder in LIST_FOLDERS:
-            if (base / folder / LIST).is_file():
-                return _from_list(base, base / folder / LIST)
+    # The list may lie in two places, once beside the packed images: where there are unpacked ones, it counts.
+    listed = [(base, file) for base in places(root) if (file := _find_list(base)) is not None]
+    if listed:
+        return _from_list(*min(listed, key=lambda found: _find_images(found[0]) is None))
     for base in places(root):
         found = {split: class_folders(base / split, _article_number) for split in SIZES}
         if all(found.values()):
@@ -43,9 +43,17 @@ def read_inshop(root: Path) -> Inventory:
     raise not_found(root, TITLE, LAYOUT)
 
 
+def _find_list(base: Path) -> Path | None:
+    return next((file for folder in LIST_FOLDERS if (file := base / folder / LIST).is_file()), None)
+
+
+def _find_images(base: Path) -> Path | None:
+    return next((base / folder for folder in IMAGE_FOLDERS if (base / folder / "img").is_dir()), None)
+
+
 def _from_list(base: Path, file: Path) -> Inventory:
     """`image_name item_id evaluation_status` below the number of images and a line with these words."""
-    images = next((base / name for name in IMAGE_FOLDERS if (base / name / "img").is_dir()), base / IMAGE_FOLDERS[0])
+    images = _find_images(base) or base / IMAGE_FOLDERS[0]
     entries = []
     names: dict[int, str] = {}
     for path, number, split in read_rows(file, str, _listed_article, _listed_split, header=2):
