@@ -27,6 +27,8 @@ class ModelConfig(Section):
     backbone: str = Field("bn_inception", description="ours, or any name of timm; see `ccp list backbones`")
     weights: str | None = Field(None, description="file with the backbone's weights (safetensors or a state dict)")
     pretrained: bool = Field(False, description="let timm download its weights, unless `weights` names a file")
+    input_mean: tuple[float, float, float] | None = Field(None, description="RGB, 0..1; unset: the backbone's own")
+    input_std: tuple[float, float, float] | None = Field(None, description="RGB, 0..1; unset: the backbone's own")
     embedding_dim: int = Field(128, ge=1)
     pooling: Literal["gap", "gap+gmp"] = "gap"
     normalise: Literal["clip", "l2"] = Field("clip", description="v / max(1, ||v||), or true L2 (D20)")

@@ -114,3 +114,18 @@ def test_pretrained_weights_of_ours_are_not_fetched() -> None:
 def test_two_sources_of_weights_are_one_too_many(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="both set"):
         create_backbone("test_resnet", pretrained=True, weights=tmp_path / "w.pth")
+
+
+def test_another_input_normalisation_takes_the_place_of_the_own():
+    images = torch.full((1, 3, 32, 32), 51, dtype=torch.uint8)
+    own = create_backbone("resnet20v2")
+    other = create_backbone("resnet20v2", input_mean=(0.2, 0.1, 0.0), input_std=(0.5, 0.5, 0.2))
+    torch.testing.assert_close(own.input_normalisation(images)[0, :, 0, 0], torch.full((3,), -0.6))
+    torch.testing.assert_close(other.input_normalisation(images)[0, :, 0, 0], torch.tensor([0.0, 0.2, 1.0]))
+
+
+def test_half_an_input_normalisation_is_refused():
+    with pytest.raises(UserError, match=r"model\.input_mean and model\.input_std"):
+        create_backbone("resnet20v2", input_mean=(0.5, 0.5, 0.5))
+    with pytest.raises(UserError, match="small_cnn"):
+        create_backbone("small_cnn", input_mean=(0.5, 0.5, 0.5), input_std=(0.5, 0.5, 0.5))

@@ -29,6 +29,8 @@ def build_network(model: ModelConfig, data: LabelledSet, seed: int) -> Embedder:
         weights=None if model.weights is None else Path(model.weights),
         seed=seed,
         feature_dim=sample.shape[1] if sample.ndim == 2 else None,
+        input_mean=model.input_mean,
+        input_std=model.input_std,
     )
     return Embedder(
         backbone,

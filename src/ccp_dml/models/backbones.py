@@ -5,7 +5,7 @@ feature maps (B, F, h, w) or features (B, F). It brings its own input normalisat
 are how the names of entries in published weight files begin that belong to a classifier and are left out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from torch import nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.models.bn_inception import WEIGHTS_FILE, BNInception
+from ccp_dml.models.input_normalisation import InputNormalisation
 from ccp_dml.models.precomputed import PrecomputedFeatures
 from ccp_dml.models.resnet20v2 import ResNet20V2
 from ccp_dml.models.small_cnn import SmallCNN
@@ -43,6 +44,8 @@ def create_backbone(
     weights: Path | None = None,
     seed: int = 0,
     feature_dim: int | None = None,
+    input_mean: Sequence[float] | None = None,
+    input_std: Sequence[float] | None = None,
 ) -> nn.Module:
     """A backbone with random, downloaded or local weights.
 
@@ -52,6 +55,8 @@ def create_backbone(
         weights: a local file, `.safetensors` or a state dict (see `load_weights`).
         seed: decides the random weights; the global random state is left as it was.
         feature_dim: width of the features that "identity" passes through.
+        input_mean: of red, green and blue on the scale 0..1, with `input_std` in place of the backbone's own input
+            normalisation, for weights that were trained with another.
     """
     if pretrained and weights is not None:
         raise UserError("model.pretrained and model.weights are both set: choose one of the two sources of weights")
@@ -72,7 +77,17 @@ def create_backbone(
     if weights is not None:
         network = backbone.network if isinstance(backbone, TimmBackbone) else backbone
         load_weights(network, Path(weights), name, getattr(backbone, "classifier_keys", ()))
+    if input_mean is not None or input_std is not None:
+        _renormalise(backbone, name, input_mean, input_std)
     return backbone
+
+
+def _renormalise(backbone: nn.Module, name: str, mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
+    if mean is None or std is None:
+        raise UserError("model.input_mean and model.input_std belong together: set both or neither")
+    if not hasattr(backbone, "input_normalisation"):
+        raise UserError(f"backbone {name} standardises each image by itself: remove model.input_mean and input_std")
+    backbone.input_normalisation = InputNormalisation([255 * value for value in mean], [255 * value for value in std])
 
 
 def _refuse_unknown(name: str) -> None:
