@@ -13,7 +13,7 @@ from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.build_loss import Surroundings, build_loss, checked_arguments, refuse_without_references
 from ccp_dml.losses.memory import CrossBatchMemory
-from ccp_dml.models.backbones import create_backbone
+from ccp_dml.models.backbones import FROM_SCRATCH, create_backbone
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.objective import BatchObjective, ProxyObjective
 from ccp_dml.proxies import ClassProxies
@@ -41,6 +41,11 @@ def build_network(model: ModelConfig, data: LabelledSet, seed: int) -> Embedder:
         freeze_backbone=model.freeze_backbone,
         generator=generator(seed, "linear"),
     )
+
+
+def starts_from_nothing(model: ModelConfig) -> bool:
+    """Whether a backbone that is made to be pretrained begins with random weights."""
+    return not (model.pretrained or model.weights or model.backbone in FROM_SCRATCH)
 
 
 def complete(config: Config) -> Config:

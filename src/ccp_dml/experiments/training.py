@@ -11,7 +11,7 @@ from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.loading import auto_workers
 from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.experiments.assembly import Setting, assemble, restore
-from ccp_dml.experiments.build import build_fabric, build_network
+from ccp_dml.experiments.build import build_fabric, build_network, starts_from_nothing
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.scoring import embed_test, save_embedded, score_embeddings
@@ -73,6 +73,11 @@ def train_on_classes(
     workers = config.run.workers if config.run.workers is not None else auto_workers(learned.source)
     setting = Setting(config, fabric, learned, validation, workers)
     network = build_network(config.model, learned, config.run.seed)
+    if starts_from_nothing(config.model):
+        watcher.note(
+            f"The backbone {config.model.backbone} starts from random weights; for pretrained ones set "
+            "model.weights=FILE or, with a backbone of timm, model.pretrained=true."
+        )
     projections, trainer = assemble(setting, network, logbook, watcher)
 
     logbook.begin()

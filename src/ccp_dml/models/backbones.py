@@ -30,6 +30,8 @@ BACKBONES: dict[str, Callable[[], nn.Module]] = {
     "small_cnn": SmallCNN,
 }
 IDENTITY = "identity"
+# Those that need no pretraining.
+FROM_SCRATCH = frozenset({"resnet20v2", "small_cnn", IDENTITY})
 
 
 def list_backbones() -> list[str]:
