@@ -125,9 +125,13 @@ class PmlLoss(nn.Module):
         ref_embeddings: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Tensor:
-        references = None if ref_embeddings is None else at_least_float32(ref_embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
-            loss: Tensor = self.loss(at_least_float32(embeddings), labels, ref_emb=references, ref_labels=ref_labels)
+            if ref_embeddings is None or ref_labels is None:
+                loss: Tensor = self.loss(at_least_float32(embeddings), labels)
+            else:
+                # Views, because the library takes the same object for the same set and leaves self-pairs out.
+                references, ref_labels = at_least_float32(ref_embeddings)[:], ref_labels[:]
+                loss = self.loss(at_least_float32(embeddings), labels, ref_emb=references, ref_labels=ref_labels)
         return loss
 
     def rehearse(self, *, references: bool) -> None:

@@ -1,0 +1,164 @@
+"""The adapter to pytorch-metric-learning: names, arguments, references, state."""
+
+import inspect
+
+import pytest
+import torch
+from pytorch_metric_learning import losses as library
+
+from ccp_dml.errors import UserError
+from ccp_dml.losses import PmlLoss
+from ccp_dml.losses.pml import describe, pml_losses, settable_arguments
+
+CLASSES, DIM = 5, 6
+
+WITH_REFERENCES = (
+    "CircleLoss",
+    "ContrastiveLoss",
+    "GeneralizedLiftedStructureLoss",
+    "LiftedStructureLoss",
+    "MarginLoss",
+    "MultiSimilarityLoss",
+    "NTXentLoss",
+    "SupConLoss",
+    "TripletMarginLoss",
+)
+IN_THE_BATCH_ONLY = ("FastAPLoss", "HistogramLoss", "NPairsLoss", "SmoothAPLoss", "ThresholdConsistentMarginLoss")
+WITH_CLASS_VECTORS = (
+    "ArcFaceLoss",
+    "CosFaceLoss",
+    "LargeMarginSoftmaxLoss",
+    "NormalizedSoftmaxLoss",
+    "P2SGradLoss",
+    "ProxyAnchorLoss",
+    "ProxyNCALoss",
+    "SoftTripleLoss",
+    "SphereFaceLoss",
+    "SubCenterArcFaceLoss",
+)
+
+
+def make(name, **arguments):
+    return PmlLoss(name, arguments, classes=CLASSES, dim=DIM, seed=1)
+
+
+@pytest.fixture
+def samples():
+    draw = torch.Generator().manual_seed(0)
+    batch, references = torch.randn(8, DIM, generator=draw), torch.randn(15, DIM, generator=draw)
+    return batch, torch.arange(8) % 4, references, torch.arange(CLASSES).repeat_interleave(3)
+
+
+@pytest.mark.parametrize("name", WITH_REFERENCES)
+def test_pair_losses_are_the_library_s_own(name, samples):
+    batch, labels, references, ref_labels = samples
+    theirs, ours = getattr(library, name)(), make(name)
+    ours.rehearse(references=True)
+    assert torch.equal(ours(batch, labels), theirs(batch, labels))
+    against = ours(batch, labels, references.requires_grad_(), ref_labels)
+    assert torch.equal(against, theirs(batch, labels, ref_emb=references, ref_labels=ref_labels))
+    against.backward()
+    assert references.grad.abs().sum() > 0
+
+
+def test_a_reference_equal_to_a_sample_is_no_self_pair(samples):
+    batch, labels = samples[0][:2], samples[1][:2]  # of two classes: no positive in the batch
+    loss = make("ContrastiveLoss", pos_margin=-0.5, neg_margin=0)
+    assert loss(batch, labels) == 0
+    # As proxies, even as the very same tensors, they are positives at distance zero, each half a unit too far.
+    assert loss(batch, labels, batch, labels).item() == pytest.approx(0.5, abs=1e-3)
+    assert loss(batch, labels, batch.clone(), labels.clone()).item() == pytest.approx(0.5, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", IN_THE_BATCH_ONLY)
+def test_losses_that_take_no_references_say_so_before_training(name):
+    loss = make(name)
+    loss.rehearse(references=False)
+    with pytest.raises(UserError, match=f"'pml:{name}' cannot be measured against proxies or a memory"):
+        loss.rehearse(references=True)
+
+
+def test_a_loss_that_only_survives_one_step_is_refused():
+    with pytest.raises(UserError, match=r"'pml:DynamicSoftMarginLoss' does not work: .*second time"):
+        make("DynamicSoftMarginLoss").rehearse(references=False)
+
+
+@pytest.mark.parametrize("name", WITH_CLASS_VECTORS)
+def test_class_vectors_are_trainable_seeded_and_of_the_right_size(name, samples):
+    loss = make(name)
+    (vectors,) = loss.parameters()
+    assert vectors.requires_grad
+    assert DIM in vectors.shape
+    assert vectors.numel() % (CLASSES * DIM) == 0
+    assert torch.equal(vectors, next(make(name).parameters()))
+    loss(*samples[:2]).backward()
+    assert vectors.grad.abs().sum() > 0
+
+
+def test_every_loss_of_the_library_is_used_or_left_out_for_a_reason():
+    base = library.BaseMetricLossFunction
+    theirs = {name for name, c in vars(library).items() if inspect.isclass(c) and issubclass(c, base)}
+    assert theirs - set(pml_losses()) == {"BaseMetricLossFunction", "GenericPairLoss", "ManifoldLoss", "VICRegLoss"}
+    assert {*WITH_REFERENCES, *IN_THE_BATCH_ONLY, *WITH_CLASS_VECTORS} <= set(pml_losses())
+
+
+def test_arguments_are_gathered_over_the_base_classes():
+    nca = settable_arguments("ProxyNCALoss").parameters  # softmax_scale belongs to its base class
+    assert list(nca) == ["softmax_scale"]
+    assert list(settable_arguments("CosFaceLoss").parameters) == ["margin", "scale"]
+    circle = settable_arguments("CircleLoss").parameters
+    assert {name: value.default for name, value in circle.items()} == {"m": 0.4, "gamma": 80}
+    triplet = settable_arguments("TripletMarginLoss").parameters
+    assert triplet["swap"].annotation is bool
+    assert triplet["margin"].annotation == int | float
+    assert "learn_beta" in settable_arguments("MarginLoss").parameters
+    assert "num_classes" not in settable_arguments("MarginLoss").parameters
+
+
+def test_arguments_arrive(samples):
+    theirs = library.CircleLoss(m=0.1, gamma=3)
+    assert torch.equal(make("CircleLoss", m=0.1, gamma=3)(*samples[:2]), theirs(*samples[:2]))
+    assert not torch.equal(make("CircleLoss")(*samples[:2]), theirs(*samples[:2]))
+
+
+def test_a_learnt_margin_is_a_parameter():
+    assert [name for name, _ in make("MarginLoss", learn_beta=True).named_parameters()] == ["loss.beta"]
+
+
+def test_arguments_that_the_library_refuses():
+    with pytest.raises(UserError, match=r"'pml:SoftTripleLoss' refuses its arguments: .*division by zero"):
+        make("SoftTripleLoss", gamma=0)
+    with pytest.raises(UserError, match="'pml:TripletMarginLoss' does not work"):
+        make("TripletMarginLoss", triplets_per_anchor="few").rehearse(references=False)
+
+
+def test_a_rehearsal_leaves_no_trace():
+    loss, state = make("MarginLoss", learn_beta=True, triplets_per_anchor=2), torch.get_rng_state()
+    loss.rehearse(references=True)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(value.grad is None for value in loss.parameters())
+
+
+def test_plain_attributes_of_the_library_are_part_of_the_state():
+    first, second = make("DynamicSoftMarginLoss"), make("DynamicSoftMarginLoss")
+    with torch.no_grad():
+        first(torch.randn(6, DIM, generator=torch.Generator().manual_seed(0)), torch.arange(6) // 2)
+    assert not torch.equal(first.loss.hist_, second.loss.hist_)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(first.loss.hist_, second.loss.hist_)
+
+
+def test_half_precision_is_computed_in_float32(samples):
+    batch, labels, references, ref_labels = samples
+    loss = make("MultiSimilarityLoss")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(batch.bfloat16(), labels, references.bfloat16(), ref_labels)
+    assert torch.equal(value, loss(batch.bfloat16().float(), labels, references.bfloat16().float(), ref_labels))
+
+
+def test_descriptions_tell_what_a_loss_can_be_used_for():
+    assert "against proxies (CCP)" in describe("CircleLoss")
+    assert "inside the batch only" in describe("FastAPLoss")
+    assert "class vectors of its own" in describe("ArcFaceLoss")
+    assert "needs loss.margin and loss.Tn" in describe("RankedListLoss")
+    assert "cannot be trained" in describe("DynamicSoftMarginLoss")
