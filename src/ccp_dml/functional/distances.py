@@ -95,7 +95,7 @@ class _Distances(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b, distances = ctx.saved_tensors
         with torch.autocast(a.device.type, enabled=False):
-            ratio = distances.reciprocal().nan_to_num_(nan=torch.nan, posinf=0.0).mul_(grad)  # (..., N, M)
+            ratio = distances.reciprocal().nan_to_num_(posinf=0.0).mul_(grad)  # (..., N, M)
             grad_a = grad_b = None
             if ctx.needs_input_grad[0]:
                 grad_a = (a * ratio.sum(-1).unsqueeze(-1) - ratio @ b.to(ratio.dtype)).to(a.dtype)
