@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    repeats = 5 if options.quick else 15
+    repeats = 3 if options.quick else 15
     generator = torch.Generator().manual_seed(0)
 
     table = RatioTable(f"Losses, forward + backward, {options.threads} thread(s)", "loss", "batch", "references")
