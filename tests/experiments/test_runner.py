@@ -63,18 +63,6 @@ def test_a_killed_worker_is_replaced_and_finished_runs_are_never_repeated(featur
     assert again.events == []
 
 
-def test_an_interruption_ends_the_workers(features, tmp_path):
-    class Impatient(PlanWatcher):
-        def progress(self, run, step, best):  # noqa: ARG002
-            raise KeyboardInterrupt
-
-    endless = planned(features, tmp_path, "endless", "train.max_steps=1000000", "train.patience=1000000")
-    with pytest.raises(KeyboardInterrupt):
-        execute([endless], workers=1, watcher=Impatient())
-    assert not multiprocessing.active_children()
-    assert standing(endless.folder).state == "partly"
-
-
 def test_cores_are_divided_and_devices_go_round(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
