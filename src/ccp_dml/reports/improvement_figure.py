@@ -15,6 +15,8 @@ METRIC = "map_at_r"
 BASES = ("c1", "c2", "ms", "triplet")
 VARIANTS = {"-proxy": "proxy", "-xbm": "XBM", "-ccp-s": "CCP (small)", "-ccp": "CCP"}
 COLOURS = {"-proxy": "#8c8c8c", "-xbm": "#d98c21", "-ccp-s": "#7fb3d9", "-ccp": "#1f6fb2"}
+PAPER = "paper"
+MAX_BAR_WIDTH = 0.3  # of the space that a loss has
 FORMATS = ("png", "svg")
 
 
@@ -67,9 +69,12 @@ def draw(panels: Sequence[tuple[str, list[Improvement]]], table: BenchmarkTable)
         draw_panel(axis, title, found)
     axes[0].set_ylabel("relative improvement (%)")
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False)
+    labels = [label for label in (*VARIANTS.values(), PAPER) if label in handles]
+    figure.legend(
+        [handles[label] for label in labels], labels, loc="outside lower center", ncols=len(labels), frameon=False
+    )
     if any(row.is_marked for row in table.rows):
-        figure.text(0.99, 0.01, MARKED, ha="right", fontsize=8)
+        figure.text(0.99, 0.01, MARKED.removeprefix("* "), ha="right", fontsize=8)
     return figure
 
 
@@ -77,15 +82,16 @@ def draw_panel(axis: Axes, title: str, found: Sequence[Improvement]) -> None:
     """Bars side by side for each loss; a diamond is what the paper reports."""
     bases = [base for base in BASES if any(one.base == base for one in found)]
     present = [variant for variant in VARIANTS if any(one.variant == variant for one in found)]
-    width = 0.8 / len(present)
+    width = min(0.8 / len(present), MAX_BAR_WIDTH)
     for one in found:
         place = bases.index(one.base) + (present.index(one.variant) - (len(present) - 1) / 2) * width
         bar = axis.bar(place, 100 * one.ours, 0.92 * width, color=COLOURS[one.variant], label=VARIANTS[one.variant])
-        axis.bar_label(bar, fmt="%+.1f", fontsize=8, padding=2)
+        axis.bar_label(bar, fmt="%+.1f", fontsize=7, padding=2)
         if one.paper is not None:
-            axis.plot(place, 100 * one.paper, "D", color="black", fillstyle="none", markersize=6, label="paper")
+            axis.plot(place, 100 * one.paper, "D", color="black", markerfacecolor="white", markersize=5, label=PAPER)
     axis.axhline(0, color="black", linewidth=0.8)
     axis.margins(y=0.15)
+    axis.set_xlim(-0.5, len(bases) - 0.5)
     axis.set_xticks(range(len(bases)), [base.upper() if len(base) == 2 else base.capitalize() for base in bases])
     axis.set_title(title, fontsize=10)
     axis.spines[["top", "right"]].set_visible(False)
