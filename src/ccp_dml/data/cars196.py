@@ -5,7 +5,6 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
 
 from ccp_dml.data.class_folders import class_folders, images_below, leading_number, places
 from ccp_dml.data.downloads import RemoteFile
@@ -40,6 +39,8 @@ def read_cars196(root: Path) -> Inventory:
 
 def _from_annotations(base: Path) -> Inventory:
     """`annotations`: per image with relative_im_path (car_ims/000001.jpg) and class; `class_names`: in order."""
+    from scipy.io import loadmat  # takes a while to import, and no other data set needs it
+
     file = base / ANNOTATIONS
     try:
         contents = loadmat(file, squeeze_me=True)
