@@ -120,7 +120,7 @@ def test_missing_and_broken_files_are_left_out_if_asked(root, transforms, write_
 
 
 def test_repeated_images_are_left_out_and_reported(root, transforms):
-    path = table(root, "path,label", *ROWS, "images/./0.png,10", ROWS[7])
+    path = table(root, "path,label", *ROWS, "images/../images/0.png,10", ROWS[7])
     halves = load_csv(path, **transforms)
     assert len(halves.train) == len(halves.test.queries) == 4
     assert halves.notes == ("left out 2 rows that repeat an image: rows 10, 11",)

@@ -56,6 +56,22 @@ def test_settings_reach_the_transform():
     assert eval_transform(resize=64, crop=32)(image)[0, 0, 0].item() == pytest.approx(64, abs=3)
 
 
+def test_aspect_of_training_crops_is_settable():
+    crop = train_transform(scale=(0.3, 0.3), ratio=(2.0, 2.0), flip=0.0)(gradient(256, 256)).float()
+    width, height = crop[0, 113, -1] - crop[0, 113, 0], crop[1, -1, 113] - crop[1, 0, 113]
+    assert (width / height).item() == pytest.approx(2.0, abs=0.1)
+
+
+def test_training_crops_are_cut_from_the_resized_image():
+    """Stripes of one pixel are grey once the short side has been halved, and stay so in the crop."""
+    stripes = torch.zeros(64, 64, 3, dtype=torch.uint8)
+    stripes[:, ::2] = 255
+    image = Image.fromarray(stripes.numpy())
+    whole = {"crop": 64, "scale": (1.0, 1.0), "ratio": (1.0, 1.0)}
+    assert train_transform(resize=32, **whole)(image)[:, :, 8:-8].float().std() < 5
+    assert train_transform(resize=64, **whole)(image)[:, :, 8:-8].float().std() > 100
+
+
 def test_seed_decides_and_global_state_stays():
     image = gradient(64, 64)
     transform = train_transform(32, 24)
