@@ -156,5 +156,5 @@ def test_every_recipe_says_what_it_is_in_its_first_line(capsys):
 def test_list_of_losses_names_ours_and_the_library_s(capsys):
     assert main(["list", "losses"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names[:8] == ["c1", "c2", "ms", "triplet", "proxy-anchor", "proxy-nca++", "soft-triple", "hpl-pa"]
+    assert {"c1", "c2", "ms", "triplet", "proxy-anchor", "proxy-nca++", "soft-triple", "hpl-pa"} <= set(names)
     assert {"pml:CircleLoss", "pml:FastAPLoss", "pml:ArcFaceLoss"} <= set(names)
