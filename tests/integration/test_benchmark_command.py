@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from ccp_dml.cli import main
+from ccp_dml.experiments import runner
+from ccp_dml.experiments.datasets import build_data
+from ccp_dml.experiments.worker import Failed, Share, attempt
 
 QUICK = (
     "train.max_steps=120",
@@ -51,6 +54,29 @@ def exploding(tmp_path):
     return file
 
 
+class Silent:
+    """A parent that does not listen."""
+
+    def send(self, message):
+        pass
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Train without workers, whose start takes seconds each."""
+
+    def execute(runs, workers, watcher):  # noqa: ARG001
+        failures = []
+        for run in runs:
+            outcome = attempt(run, Share(workers=1, threads=1, device=None), build_data, Silent())
+            if isinstance(outcome, Failed):
+                failures.append(runner.Failure(run, outcome.message))
+        return failures
+
+    monkeypatch.setattr(runner, "execute", execute)
+    return monkeypatch
+
+
 def start(arguments):
     """The real command in a process group of its own, as a terminal would start it."""
     command = [sys.executable, "-c", "from ccp_dml.cli import run; run()", *arguments]
@@ -79,7 +105,9 @@ def is_running(pid):
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes in /proc")
 @pytest.mark.timeout(3 * PATIENT_SECONDS)
-def test_a_killed_and_an_interrupted_benchmark_end_as_an_undisturbed_one(features, tmp_path, exploding, capfd):
+def test_a_killed_and_an_interrupted_benchmark_end_as_an_undisturbed_one(
+    features, tmp_path, exploding, in_this_process, capfd
+):
     methods = f"c2,{exploding},c2-ccp"
     assert main(benchmark(features, tmp_path / "whole", methods)) == 1  # two of six runs explode, the others end
     told = capfd.readouterr()
@@ -87,6 +115,7 @@ def test_a_killed_and_an_interrupted_benchmark_end_as_an_undisturbed_one(feature
     assert "exploding/repeat0/fold1: Step" in told.err
     assert "log.txt" in told.err
     assert "c2-ccp" in told.out
+    in_this_process.undo()
 
     broken = tmp_path / "broken"
     killed = start(benchmark(features, broken, methods, "--workers", "2"))
@@ -159,7 +188,7 @@ def test_without_a_limit_patience_decides(tmp_path, capsys):
     assert "until patience" in capsys.readouterr().out
 
 
-def test_selection_on_the_test_classes_is_marked_everywhere(features, tmp_path, capfd):
+def test_selection_on_the_test_classes_is_marked_everywhere(features, tmp_path, in_this_process, capfd):  # noqa: ARG001
     out = tmp_path / "out"
     settings = ("protocol.select_on=test", "train.max_steps=4", "train.images_per_class=2")
     assert main(benchmark(features, out, "c2,c2-proxy", protocol="conventional", settings=settings)) == 0
