@@ -44,7 +44,7 @@ def train(
     embedded = embed_test(config, network, halves.test)
     result = {"test": score_embeddings(embedded, config.protocol.recall_at), **facts}
     references = None if embedded.references is None else embedded.references[0]
-    gallery = build_gallery(halves.test, embedded.queries[0].cpu(), references, seed=config.run.seed)
+    gallery = build_gallery(halves.test, embedded.queries[0].cpu(), references)
     save_embedded(logbook.folder, embedded)
     logbook.finish(result, gallery)
     write_report([logbook.folder], logbook.folder / "report.html")
