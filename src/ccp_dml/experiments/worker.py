@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
@@ -61,25 +61,27 @@ class Failed:
 
 
 def work(parent: Connection, share: Share) -> None:
-    """Train what the parent sends until it sends None, or is gone."""
+    """What a worker process runs, until the parent has no more for it, ends it, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, too, which then ends us in good order
     signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     torch.set_num_threads(share.threads)
+    with suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
+        serve(parent, share)
+    os._exit(0)  # all files are closed, and with torch loaded Python's own way out takes a second
+
+
+def serve(parent: Connection, share: Share) -> None:
+    """Train what the parent sends until it sends None."""
     load_data = remember_last(build_data)
-    try:
-        while (run := parent.recv()) is not None:
-            outcome = attempt(run, share, load_data, parent)
-            parent.send(outcome)
-            if isinstance(outcome, Failed) and outcome.is_unexpected:
-                return
-            gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-    except (KeyboardInterrupt, EOFError, BrokenPipeError):
-        return
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an exception while Python shuts down would only make noise
+    while (run := parent.recv()) is not None:
+        outcome = attempt(run, share, load_data, parent)
+        parent.send(outcome)
+        if isinstance(outcome, Failed) and outcome.is_unexpected:
+            return
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def attempt(
