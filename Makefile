@@ -5,9 +5,12 @@ BIN := .venv/bin
 .PHONY: demo test lint bench clean
 .DELETE_ON_ERROR:
 
+# A demo that was interrupted goes on where it stopped.
+resume = $(if $(wildcard $(1)/config.toml),--resume)
+
 demo: .venv/ready
-	$(BIN)/ccp train glyphs c2 --out runs/demo/c2
-	$(BIN)/ccp train glyphs c2-ccp --out runs/demo/c2-ccp
+	$(BIN)/ccp train glyphs c2 --out runs/demo/c2 $(call resume,runs/demo/c2)
+	$(BIN)/ccp train glyphs c2-ccp --out runs/demo/c2-ccp $(call resume,runs/demo/c2-ccp)
 	$(BIN)/ccp report runs/demo/c2 runs/demo/c2-ccp --out runs/demo/report.html
 
 test: .venv/ready

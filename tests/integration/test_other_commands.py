@@ -65,9 +65,13 @@ def test_evaluate_shows_a_table_to_people(two_runs, capsys):
     assert "separated" in shown
 
 
-def test_report_compares_runs(two_runs, tmp_path):
+def test_report_compares_runs(two_runs, tmp_path, capsys):
     page = tmp_path / "page.html"
+    capsys.readouterr()
     assert main(["report", *map(str, two_runs), "--out", str(page)]) == 0
+    shown = capsys.readouterr().out
+    assert "fold1" in shown  # the table
+    assert str(page) in shown
     assert "fold0" in page.read_text()
     assert "fold1" in page.read_text()
 
@@ -105,7 +109,11 @@ def test_list_names_everything(kind, capsys):
     assert wanted <= names
 
 
-@pytest.mark.parametrize("name", ["train", "config", "evaluate", "list", "report"])
+@pytest.mark.parametrize(
+    "name", ["train", "config", "evaluate", "list", "report", "benchmark", "data prepare", "data verify"]
+)
 def test_every_command_has_help_with_an_example(name, capsys):
-    assert main([name, "--help"]) == 0
-    assert "Example" in capsys.readouterr().out
+    assert main([*name.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Example" in shown
+    assert f"ccp {name}" in shown

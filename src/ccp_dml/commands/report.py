@@ -17,6 +17,10 @@ def report(
     Example: `ccp report runs/c2 runs/c2-ccp --out comparison.html`
     """
     from ccp_dml.reports.page import write_report
+    from ccp_dml.reports.run_folder import read_runs
+    from ccp_dml.reports.tables import comparison_table
 
     target = out_file or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
-    out.print(f"Report: {write_report(runs, target)}", highlight=False, soft_wrap=True)
+    page = write_report(runs, target)
+    out.print(comparison_table(read_runs(runs)))
+    out.print(f"Report: {page}", highlight=False, soft_wrap=True)
