@@ -59,14 +59,11 @@ def settable_arguments(name: str) -> inspect.Signature:
     for part in pml_losses()[name].__mro__:
         if "__init__" not in vars(part):
             continue
-        parameters = list(inspect.signature(vars(part)["__init__"]).parameters.values())[1:]  # without self
-        for parameter in parameters:
+        for parameter in list(inspect.signature(vars(part)["__init__"]).parameters.values())[1:]:  # without self
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or parameter.name in _NOT_SETTABLE:
                 continue
             settable = parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=_type_like(parameter.default))
             found.setdefault(parameter.name, settable)
-        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
-            break  # nothing is handed on from here
     return inspect.Signature(list(found.values()))
 
 
