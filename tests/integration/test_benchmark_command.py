@@ -81,7 +81,16 @@ def start(arguments):
     """The real command in a process group of its own, as a terminal would start it."""
     command = [sys.executable, "-c", "from ccp_dml.cli import run; run()", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        ),  # a job in the background ignores it
+    )
 
 
 def wait_for(happened, process=None):
