@@ -107,14 +107,14 @@ def test_losses_with_proxies_of_their_own(data, method):
     assert {name: config.loss.arguments[name] for name in expected} == expected
     assert (config.train.classes_per_batch, config.train.images_per_class) == (32, 1)
     assert (config.train.warm_up_epochs, config.optim.proxy_lr_factor) == (1.0, 100.0)
-    assert (config.ccp.mode, config.xbm.memory_batches) == ("off", 0)
+    assert (config.ccp.mode, config.xbm.enabled) == ("off", False)
     assert isinstance(build_objective(config, classes=40)[0], BatchObjective)
 
 
 @pairs(*PLAIN)
 def test_plain_losses_have_no_proxies_and_no_memory(data, method):
     config = settings(data, method)
-    assert (config.ccp.mode, config.xbm.memory_batches) == ("off", 0)
+    assert (config.ccp.mode, config.xbm.enabled) == ("off", False)
     assert isinstance(build_objective(config, classes=40)[0], BatchObjective)
 
 
@@ -127,7 +127,7 @@ def test_proxy_problems(data, method):
     assert config.ccp.mode == ("one-problem" if method in ONE_PROBLEM else "alternating")
     assert (config.ccp.proxies_per_class, config.ccp.pool_per_class) == (proxies, pool)
     assert (config.ccp.weight, config.ccp.patience, config.ccp.pair_weight) == (2e-4, 3, 0.1)
-    assert config.xbm.memory_batches == 0
+    assert not config.xbm.enabled
     objective, reselected = build_objective(config, classes=40)
     assert isinstance(objective, ProxyObjective)
     assert reselected.vectors.shape == (40, proxies, 128)
@@ -136,6 +136,7 @@ def test_proxy_problems(data, method):
 @pairs(*XBM)
 def test_memories(data, method):
     config = settings(data, method)
+    assert config.xbm.enabled
     assert (config.xbm.memory_batches, config.xbm.start_step) == (MEMORY_BATCHES[data], 1000)
     assert config.ccp.mode == "off"
     objective, _ = build_objective(config, classes=40)

@@ -102,6 +102,16 @@ def test_normalisation_layers_do_not_decay_and_proxies_do():
     assert decayed == ["0.weight", "0.bias", "4.weight", "4.bias", "proxies"]
 
 
+def test_a_loss_whose_name_speaks_of_normalising_is_no_normalisation_layer():
+    class NormalizedSoftmaxLoss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.W = nn.Parameter(torch.zeros(3))
+
+    loss = NormalizedSoftmaxLoss()
+    assert decaying_parameters(loss) == [loss.W]
+
+
 def test_a_parameter_without_optimiser_is_refused_by_name():
     class Forgotten(nn.Module):
         def __init__(self):

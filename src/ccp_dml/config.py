@@ -83,7 +83,8 @@ class CcpConfig(Section):
 
 
 class XbmConfig(Section):
-    memory_batches: int = Field(0, ge=0, description="batches kept in the cross-batch memory; 0: no memory")
+    enabled: bool = Field(False, description="compare with a memory of past batches, too")
+    memory_batches: int = Field(25, ge=1, description="batches kept in that memory")
     start_step: int = Field(1000, ge=0, description="steps before the memory is used (D23)")
 
 

@@ -197,10 +197,16 @@ def decaying_parameters(*modules: nn.Module) -> list[nn.Parameter]:
         value
         for module in modules
         for part in module.modules()
-        if "Norm" not in type(part).__name__
+        if not is_normalisation(part)
         for value in part.parameters(recurse=False)
         if value.requires_grad
     ]
+
+
+def is_normalisation(part: nn.Module) -> bool:
+    """BatchNorm2d, GroupNorm, LayerNorm2d, RMSNorm and the like, by name: libraries bring many of their own."""
+    name = type(part).__name__
+    return "Norm" in name and not name.startswith("Normal")
 
 
 def refuse_orphans(network: nn.Module, objective: nn.Module, optimizer: Optimizer) -> None:

@@ -45,13 +45,13 @@ def test_proxies_of_a_loss_are_built_for_the_data_and_owned_by_the_optimiser(nam
 
 
 @pytest.mark.parametrize("name", PROXY_LOSSES)
-@pytest.mark.parametrize("setting", ["ccp.mode=alternating", "ccp.mode=one-problem", "xbm.memory_batches=3"])
+@pytest.mark.parametrize("setting", ["ccp.mode=alternating", "ccp.mode=one-problem", "xbm.enabled=true"])
 def test_proxies_of_a_loss_do_not_go_together_with_references(name, setting):
     with pytest.raises(UserError, match=name.replace("+", r"\+")):
         build(f"loss.name={name}", setting)
 
 
-@pytest.mark.parametrize("setting", ["ccp.mode=alternating", "xbm.memory_batches=3"])
+@pytest.mark.parametrize("setting", ["ccp.mode=alternating", "xbm.enabled=true"])
 def test_a_loss_of_the_library_without_references_is_refused(setting):
     with pytest.raises(UserError, match="'pml:FastAPLoss' cannot be measured against proxies or a memory"):
         build("loss.name=pml:FastAPLoss", setting)
@@ -61,21 +61,23 @@ def test_a_loss_of_the_library_takes_proxies_and_a_memory():
     objective, proxies = build("loss.name=pml:CircleLoss", "ccp.mode=alternating", "ccp.proxies_per_class=2")
     assert isinstance(objective, ProxyObjective)
     assert proxies.vectors.shape == (10, 2, 6)
-    objective, _ = build("loss.name=pml:NTXentLoss", "xbm.memory_batches=3")
+    objective, _ = build("loss.name=pml:NTXentLoss", "xbm.enabled=true")
     assert isinstance(objective, CrossBatchMemory)
     objective, _ = build("loss.name=pml:FastAPLoss")
     assert isinstance(objective, BatchObjective)
 
 
 def test_the_memory_holds_so_many_batches():
-    objective, _ = build("xbm.memory_batches=5", "train.classes_per_batch=3", "train.images_per_class=2")
+    objective, _ = build(
+        "xbm.enabled=true", "xbm.memory_batches=5", "train.classes_per_batch=3", "train.images_per_class=2"
+    )
     assert objective.embeddings.shape == (30, 6)
     assert objective.start_step == 1000
 
 
 def test_a_memory_and_proxies_at_once_are_refused():
     with pytest.raises(UserError, match="either a memory or proxies"):
-        build("xbm.memory_batches=5", "ccp.mode=alternating")
+        build("xbm.enabled=true", "ccp.mode=alternating")
 
 
 def test_epochs_become_steps():
@@ -200,8 +202,9 @@ def test_the_memory_is_in_the_checkpoint(features, tmp_path):
 
 def test_the_command_refuses_before_it_writes(features, tmp_path, capsys):
     out = tmp_path / "run"
-    chosen = ["--set", f"data.path={features}", "--set", "ccp.mode=alternating", "--out", str(out)]
-    assert main(["train", "features", "proxy-anchor", *chosen]) == 2
+    settings = [f"data.path={features}", "ccp.mode=alternating", "train.classes_per_batch=4"]
+    options = [part for setting in settings for part in ("--set", setting)]
+    assert main(["train", "features", "proxy-anchor", *options, "--out", str(out)]) == 2
     assert "proxies of its own" in capsys.readouterr().err
     assert not out.exists()
 

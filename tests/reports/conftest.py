@@ -108,7 +108,7 @@ def write_run(folder: Path, is_ccp: bool = True, finished: bool = True, gallery:
         "train": {"max_steps": 2000, "evaluate_every": 50},
         "optim": {"lr": 1e-3, "betas": [0.9, 0.999]},
         "ccp": {"mode": "alternating" if is_ccp else "off", "weight": 2e-4, "proxies_per_class": 8},
-        "xbm": {"memory_batches": 0},
+        "xbm": {"enabled": False},
         "protocol": {"folds": 4, "fold": 0},
         "run": {"seed": 7, "device": "auto"},
     }

@@ -43,14 +43,14 @@ def assemble(
     """Put loss, proxies, pull, optimiser, batches and loops together."""
     config, fabric, part = setting.config, setting.fabric, setting.train
     seed, ccp = config.run.seed, config.ccp
-    objective, proxies = build_objective(config, len(part.class_names))
+    sampler = ClassBalancedBatches(
+        part.labels, config.train.classes_per_batch, config.train.images_per_class, derive_seed(seed, "sampler")
+    )
+    objective, proxies = build_objective(config, len(part.class_names), steps_per_epoch=len(sampler))
     optimizer = build_optimizer(config.optim, network, objective)
     objective.to(fabric.device)
     wrapped_network, wrapped_optimizer = fabric.setup(network, optimizer)
     wrapped_network.mark_forward_method("raw")
-    sampler = ClassBalancedBatches(
-        part.labels, config.train.classes_per_batch, config.train.images_per_class, derive_seed(seed, "sampler")
-    )
     if sampler.small_classes:
         watcher.note(
             f"{len(sampler.small_classes)} training classes have fewer than {config.train.images_per_class} images; "

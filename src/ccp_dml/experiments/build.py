@@ -62,13 +62,13 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
     dim, seed = config.model.embedding_dim, derive_seed(config.run.seed, "loss")
     loss = build_loss(config.loss, Surroundings(classes, dim, steps_per_epoch, seed))
     if config.ccp.mode != "off":
-        if config.xbm.memory_batches:
-            raise UserError("xbm.memory_batches and ccp.mode are both set: references are either a memory or proxies.")
+        if config.xbm.enabled:
+            raise UserError("xbm.enabled and ccp.mode are both set: references are either a memory or proxies.")
         refuse_without_references(loss, config.loss.name, f"ccp.mode={config.ccp.mode}")
         proxies = ClassProxies(classes, config.ccp.proxies_per_class, dim)
         return ProxyObjective(loss, proxies, config.ccp.pair_weight), proxies
-    if config.xbm.memory_batches:
-        refuse_without_references(loss, config.loss.name, f"xbm.memory_batches={config.xbm.memory_batches}")
+    if config.xbm.enabled:
+        refuse_without_references(loss, config.loss.name, "xbm.enabled=true")
         batch = config.train.classes_per_batch * config.train.images_per_class
         return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
     return BatchObjective(loss), None

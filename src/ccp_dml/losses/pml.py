@@ -149,7 +149,7 @@ class PmlLoss(nn.Module):
                 raise UserError(f"loss.name = '{PREFIX}{self.name}' does not work: {_reason(error)}.") from None
             raise UserError(
                 f"loss.name = '{PREFIX}{self.name}' cannot be measured against proxies or a memory ({_reason(error)}); "
-                "use it with ccp.mode=off and xbm.memory_batches=0, or take another loss."
+                "use it with ccp.mode=off and xbm.enabled=false, or take another loss."
             ) from None
 
     def works(self, *, references: bool) -> bool:

@@ -112,7 +112,7 @@ def method_text(run: RunFolder) -> str:
     if mode != "off":
         text += " with CCP" if mode == "alternating" else " with proxies chosen once"
         text += f", {count} {'proxy' if count == 1 else 'proxies'} per class"
-    if settings.get("xbm.memory_batches"):
+    if settings.get("xbm.enabled"):
         text += f", memory of {settings['xbm.memory_batches']} batches"
     return text
 
