@@ -21,7 +21,10 @@ from ccp_dml.experiments.plan import PlannedRun, standing
 from ccp_dml.experiments.worker import Failed, Finished, Progress, Share, work
 
 SECONDS_TO_LEAVE = 5.0
-"""What a worker gets to end in good order before it is killed."""
+"""What a worker gets to end in good order before it is killed, when everything is to stop."""
+
+SECONDS_TO_TIDY = 60.0
+"""What an idle worker gets to end by itself; its loader processes may take seconds to go."""
 
 
 class PlanWatcher:
@@ -137,7 +140,7 @@ def release(worker: Worker) -> None:
     """Let an idle worker end by itself."""
     with suppress(OSError):  # it may have ended already
         worker.connection.send(None)
-    worker.process.join(SECONDS_TO_LEAVE)
+    worker.process.join(SECONDS_TO_TIDY)
 
 
 def dismiss(crew: Sequence[Worker]) -> None:
