@@ -18,6 +18,7 @@ ALLOWED = {
     "seeds": set(),
     "files": set(),
     "patience": set(),
+    "stopwatch": set(),
     "config": set(),
     "layers": {"config", "errors"},
     "proxies": {"functional"},
@@ -26,10 +27,10 @@ ALLOWED = {
     "data": FOUNDATION | {"functional", "data"},
     "evaluation": {"functional"},
     "objective": {"proxies"},
-    "trainer": {"errors", "functional"},
-    "projections": {"functional", "patience", "proxies", "seeds"},
+    "trainer": {"errors", "functional", "stopwatch"},
+    "projections": {"functional", "patience", "proxies", "seeds", "stopwatch"},
     "checkpoint": FOUNDATION,
-    "reports": FOUNDATION | {"functional", "data", "reports", "layers"},
+    "reports": FOUNDATION | {"checkpoint", "functional", "data", "reports", "layers"},
 }
 
 

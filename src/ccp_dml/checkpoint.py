@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -33,9 +33,10 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
     return state
 
 
-def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
+def save_weights(path: Path, weights: dict[str, Tensor], notes: dict[str, str] | None = None) -> None:
+    """Save named tensors and, beside them, notes in words."""
     with atomic(path) as scratch:
-        save_file({name: value.contiguous().cpu() for name, value in weights.items()}, scratch)
+        save_file({name: value.contiguous().cpu() for name, value in weights.items()}, scratch, notes)
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -43,6 +44,12 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} cannot be read as safetensors weights: {error}.") from None
+
+
+def load_notes(path: Path) -> dict[str, str]:
+    """The notes that were saved with the tensors of `load_weights`."""
+    with safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {})
 
 
 def random_states() -> dict[str, Tensor]:

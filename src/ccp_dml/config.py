@@ -18,6 +18,8 @@ class DataConfig(Section):
     path: str | None = Field(None, description="file of the data set: a CSV table, or an .npz of features")
     resize: int = Field(256, ge=8, description="short side of an image before cropping")
     crop: int = Field(227, ge=8, description="side of the square that the network sees")
+    augment: bool = Field(True, description="crop and flip training images at random; false: as for evaluation")
+    views: int = Field(8, ge=1, description="augmented views of a training image that a frozen backbone's cache holds")
     cached: bool = Field(False, description="read the images that `ccp data prepare --cache SIDE` stored")
     skip_broken: bool = Field(False, description="leave unreadable images out instead of stopping")
     drop_small_classes: bool = Field(False, description="leave classes with a single image out instead of stopping")
@@ -33,7 +35,12 @@ class ModelConfig(Section):
     pooling: Literal["gap", "gap+gmp"] = "gap"
     normalise: Literal["clip", "l2"] = Field("clip", description="v / max(1, ||v||), or true L2 (D20)")
     freeze_batch_norm: bool = Field(True, description="no statistics and no affine updates (D14)")
-    freeze_backbone: bool = Field(False, description="train the last layer only")
+    freeze_backbone: bool = Field(False, description="train the head only, on features that are computed once")
+    cache_features: bool = Field(True, description="keep a frozen backbone's features on disk; see `ccp cache`")
+    head_init: Literal["xavier", "pca", "whitened-pca"] = Field(
+        "xavier", description="how the last layer starts: at random, or as (whitened) PCA of the training features"
+    )
+    hidden_dim: int | None = Field(None, ge=1, description="width of a hidden layer beside the last; unset: none")
 
 
 class LossConfig(BaseModel):
@@ -115,8 +122,10 @@ class RunConfig(Section):
     device: str = Field("auto", description="auto, cpu, cuda or mps")
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
     workers: int | None = Field(None, ge=0, description="processes that load images; unset: as the data asks for")
+    cache: str | None = Field(None, description="folder of a frozen backbone's features; unset: the user's cache")
     evaluation_batch: int = Field(128, ge=1, description="images embedded at once outside training")
     deterministic: bool = Field(True, description="the same result, bit for bit, on the same machine")
+    map_points: int = Field(400, ge=0, description="images per side on the map that each problem leaves; 0: no maps")
 
 
 class Config(Section):

@@ -25,6 +25,7 @@ from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.patience import Patience
 from ccp_dml.proxies import ClassProxies, Space, select_proxies
 from ccp_dml.seeds import generator
+from ccp_dml.stopwatch import Stopwatch
 
 Snapshot = dict[str, Tensor]
 
@@ -90,6 +91,8 @@ class IterativeProjections:
         space: where k-center measures distances (D6).
         seed: for the very first pick of the first selection (D5).
         after_reselection: called when the proxies have been moved, for instance to reset their Adam moments (D12).
+        after_problem: called when a problem has ended, while its best weights and proxies are still at hand; for the
+            problem that a run was stopped at, again when the run goes on.
     """
 
     def __init__(
@@ -109,13 +112,14 @@ class IterativeProjections:
         space: Space = "raw",
         seed: int = 0,
         after_reselection: Callable[[], None] | None = None,
+        after_problem: Callable[[], None] | None = None,
     ) -> None:
         if (proxies is None) != (embed_pool is None):
             raise ValueError("proxies and embed_pool belong together: give both, or neither")
         self.network, self.solve = network, solve
         self.proxies, self.pull, self.embed_pool = proxies, pull, embed_pool
         self.rewind, self.space, self.seed = rewind, space, seed
-        self.after_reselection = after_reselection
+        self.after_reselection, self.after_problem = after_reselection, after_problem
         self.max_evaluations, self.start_evaluations = max_evaluations, start_evaluations
         self.problem_patience = Patience(patience, min_improvement)
         self.run_patience = Patience(run_patience, min_improvement)
@@ -123,6 +127,8 @@ class IterativeProjections:
         self.problem = 0  # the number of the current problem; 0: none has been posed yet
         self.evaluations = 0
         self.covering_radius: float | None = None  # of the current proxies over the pool they were chosen from
+        self.reselection_clock = Stopwatch()
+        self.selected_proxies: Tensor | None = None  # where the current problem's proxies started
         self.previous_proxies: Tensor | None = None
         self.best_of_problem: Snapshot = {}
         self.best_proxies_of_problem: Tensor | None = None
@@ -132,11 +138,19 @@ class IterativeProjections:
         """Project until the run's patience is used up; the network's weights at the best evaluation."""
         while not self.finished:
             if not self.problem_open:  # a resumed run may come back into the middle of a problem
+                self.conclude_problem()
                 self.move_anchors()
-                self.reselect()
+                with self.reselection_clock:
+                    self.reselect()
                 self.pose_problem()
             self.solve(self)
+        self.conclude_problem()
         return self.best_of_run
+
+    def conclude_problem(self) -> None:
+        """Announce the problem just solved, if there is one."""
+        if self.problem > 0 and self.after_problem is not None:
+            self.after_problem()
 
     def move_anchors(self) -> None:
         """theta_prev <- theta and rho_prev <- rho, the best of the problem just solved."""
@@ -160,6 +174,7 @@ class IterativeProjections:
             generator=generator(self.seed, "first pick"),
         )
         self.proxies.place(selection.vectors)
+        self.selected_proxies = selection.vectors
         self.covering_radius = selection.covering_radius
         if self.after_reselection is not None:
             self.after_reselection()
@@ -206,6 +221,8 @@ class IterativeProjections:
             "problem": self.problem,
             "evaluations": self.evaluations,
             "covering_radius": self.covering_radius,
+            "reselection_seconds": self.reselection_clock.seconds,
+            "selected_proxies": self.selected_proxies,
             "problem_patience": self.problem_patience.state_dict(),
             "run_patience": self.run_patience.state_dict(),
             "anchor": {} if self.pull is None else self.pull.anchor,
@@ -218,6 +235,8 @@ class IterativeProjections:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.problem, self.evaluations = state["problem"], state["evaluations"]
         self.covering_radius = state["covering_radius"]
+        self.reselection_clock.seconds = state["reselection_seconds"]
+        self.selected_proxies = state["selected_proxies"]
         self.problem_patience.load_state_dict(state["problem_patience"])
         self.run_patience.load_state_dict(state["run_patience"])
         if self.pull is not None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.functional.distances import clip_normalise
+from ccp_dml.functional.geometry import mean_distance_within
 from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
 
 Space = Literal["raw", "normalised"]
@@ -40,6 +41,10 @@ class ClassProxies(nn.Module):
         """Move the proxies to `vectors` (C, P, D), in place: the optimiser goes on owning the same parameter."""
         self.vectors.copy_(vectors)
         self.placed = True
+
+    def spread(self) -> float:
+        """Mean distance between the proxies of a class, normalised space: 0 when they coalesce. Needs two per class."""
+        return mean_distance_within(clip_normalise(self.vectors))
 
     def get_extra_state(self) -> dict[str, bool]:
         return {"placed": self.placed}

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from ccp_dml.errors import NonFiniteError
 from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.functional.retrieval import RetrievalScores
+from ccp_dml.stopwatch import Stopwatch
 
 
 class Problem(Protocol):
@@ -48,6 +49,7 @@ class Evaluation:
     gradient_norm: float  # likewise, before clipping
     is_best: bool
     seconds: float  # of training so far, interruptions left out
+    evaluation_seconds: float  # what evaluations took of them
 
 
 class Trainer:
@@ -101,6 +103,7 @@ class Trainer:
         self.step = 0
         self.seconds_before = 0.0  # spent before the run was interrupted
         self.started = monotonic()
+        self.evaluation_clock = Stopwatch()
         self.trained = [value for value in (*network.parameters(), *objective.parameters()) if value.requires_grad]
         self._stream: Iterator[tuple[Tensor, Tensor]] | None = None
         refuse_orphans(network, objective, optimizer)
@@ -109,10 +112,12 @@ class Trainer:
         """Train the current problem until it has seen enough scores without improvement."""
         while problem.problem_open:
             loss, gradient_norm = self.train_until_evaluation()
-            scores = self.evaluate()
+            with self.evaluation_clock:
+                scores = self.evaluate()
             is_best = problem.observe(scores.map_at_r)
             if self.after_evaluation is not None:
-                self.after_evaluation(Evaluation(self.step, scores, loss, gradient_norm, is_best, self.seconds))
+                times = (self.seconds, self.evaluation_clock.seconds)
+                self.after_evaluation(Evaluation(self.step, scores, loss, gradient_norm, is_best, *times))
 
     @property
     def seconds(self) -> float:
@@ -179,6 +184,7 @@ class Trainer:
         return {
             "step": self.step,
             "seconds": self.seconds,
+            "evaluation_seconds": self.evaluation_clock.seconds,
             "optimizer": self.optimizer.state_dict(),
             "batches": self.batches.state_dict(),
         }
@@ -186,6 +192,7 @@ class Trainer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step = state["step"]
         self.seconds_before, self.started = state["seconds"], monotonic()
+        self.evaluation_clock.seconds = state["evaluation_seconds"]
         self.optimizer.load_state_dict(state["optimizer"])
         self.batches.load_state_dict(state["batches"])
         self._stream = None

@@ -16,6 +16,7 @@ from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.evaluation import embed, score
 from ccp_dml.experiments.build import build_objective, build_optimizer
 from ccp_dml.experiments.logbook import Logbook
+from ccp_dml.experiments.problem_records import ProblemRecorder
 from ccp_dml.experiments.scoring import as_row
 from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.functional.retrieval import RetrievalScores
@@ -66,6 +67,10 @@ def assemble(
         batches = load_rows(part, rows.flatten(), augmentation, config.run.evaluation_batch, setting.workers)
         return embed(wrapped_network, batches, raw=True)[0].unflatten(0, rows.shape)
 
+    def embed_rows(data: LabelledSet, rows: Tensor) -> Tensor:
+        """Normalised embeddings (n, D) of the given images as they are evaluated."""
+        return embed(wrapped_network, load_rows(data, rows, None, config.run.evaluation_batch, setting.workers))[0]
+
     def reset_moments() -> None:
         if proxies is not None:
             optimizer.state.pop(proxies.vectors, None)
@@ -106,6 +111,7 @@ def assemble(
         after_step=watcher.step,
         after_evaluation=after_evaluation,
     )
+    recorder = ProblemRecorder(config, logbook.folder, part, setting.validation.queries, embed_rows)
     max_steps = config.train.max_steps
     projections = IterativeProjections(
         network,
@@ -122,6 +128,7 @@ def assemble(
         space=ccp.space,
         seed=derive_seed(seed, "selection"),
         after_reselection=reset_moments if ccp.reset_moments else None,
+        after_problem=(lambda: recorder.record(projections)) if config.run.map_points else None,
     )
     return projections, trainer
 
@@ -135,9 +142,13 @@ def log_row(evaluation: Evaluation, projections: IterativeProjections) -> dict[s
         "loss": evaluation.loss,
         "gradient_norm": evaluation.gradient_norm,
         "seconds": round(evaluation.seconds, 3),
+        "evaluation_seconds": round(evaluation.evaluation_seconds, 3),
+        "reselection_seconds": round(projections.reselection_clock.seconds, 3),
     }
     if projections.covering_radius is not None:
         row["covering_radius"] = projections.covering_radius
+    if projections.proxies is not None and projections.proxies.placed and projections.proxies.per_class > 1:
+        row["proxy_spread"] = projections.proxies.spread()
     if projections.pull is not None:
         row["pull_norm"] = float(projections.pull.norm())
     return row

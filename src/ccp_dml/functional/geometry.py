@@ -42,6 +42,14 @@ def mean_inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
     return float(total / pairs)
 
 
+@torch.no_grad()
+def mean_distance_within(groups: Tensor) -> float:
+    """Mean L2 distance over the pairs of points of the same group; `groups` (C, P, D) with P > 1."""
+    size = groups.shape[1]
+    distances = pairwise_distances(groups, groups)  # (C, P, P), a point's distance to itself being 0
+    return float(distances.sum(dtype=torch.float64) / (len(groups) * size * (size - 1)))
+
+
 def _mean_radius(points: Tensor, real: Tensor) -> Tensor:
     """Mean (c,) over k = 1..n of the radius left by k greedy centres of `points` (c, n, D), where `real` (c, n)."""
     every_class = torch.arange(len(points), device=points.device)
