@@ -10,7 +10,8 @@ from PIL import Image
 
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.functional.retrieval import retrieval_scores
-from ccp_dml.reports.gallery import THUMBNAIL, average_precision, build_gallery, thumbnail
+from ccp_dml.reports.gallery import average_precision, build_gallery
+from ccp_dml.reports.item_card import THUMBNAIL, thumbnail
 
 Items = Callable[..., LabelledSet]
 

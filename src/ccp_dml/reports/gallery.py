@@ -3,22 +3,19 @@
 Training writes it into the run's folder while data and network are at hand; the report then needs neither.
 """
 
-import base64
-import io
 from collections.abc import Iterable
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
-from ccp_dml.data.labelled import LabelledSet, TestSet
-from ccp_dml.functional.retrieval import nearest_references
+from ccp_dml.data.labelled import TestSet
+from ccp_dml.reports.item_card import item_card
+from ccp_dml.reports.neighbourhoods import nearest_to_rows, true_references
 from ccp_dml.seeds import generator
 
 CANDIDATES = 2000  # queries among which the worst and the best are sought: plenty to look at, and quick on any data set
 DEPTH = 1000  # of the neighbours that count for a query's average precision; larger classes are cut here
-THUMBNAIL = 96  # pixels on the longer side
 
 
 def build_gallery(
@@ -44,9 +41,9 @@ def build_gallery(
     """
     references = test.gallery or test.queries
     candidates = _candidates(test, seed)
-    relevant = _relevant_counts(test)[candidates]  # (Q,)
+    relevant = true_references(test)[candidates]  # (Q,)
     depth = min(max(neighbours, _largest(relevant.clamp(max=DEPTH))), len(references) - (test.gallery is None))
-    distances, indices = _nearest(embeddings, ref_embeddings, candidates, depth)  # (Q, depth) each
+    distances, indices = nearest_to_rows(embeddings, ref_embeddings, candidates, depth)  # (Q, depth) each
     hits = references.labels[indices] == test.queries.labels[candidates][:, None]
     precision = average_precision(hits, relevant)
 
@@ -56,13 +53,13 @@ def build_gallery(
         "candidates": len(candidates),
         "queries": [
             {
-                **_card(test.queries, int(candidates[q])),
+                **item_card(test.queries, int(candidates[q])),
                 "chosen": reason,
                 "average_precision": round(float(precision[q]), 6),
                 "relevant": int(relevant[q]),
                 "neighbours": [
                     {
-                        **_card(references, int(indices[q, rank])),
+                        **item_card(references, int(indices[q, rank])),
                         "right": bool(hits[q, rank]),
                         "distance": round(float(distances[q, rank]), 6),
                     }
@@ -86,32 +83,10 @@ def average_precision(hits: Tensor, relevant: Tensor) -> Tensor:
     return (precision_at * hits_within_r).sum(dim=1) / counted.squeeze(1)
 
 
-def _relevant_counts(test: TestSet) -> Tensor:
-    """How many true references each query has (N,); an item is no reference of itself."""
-    if test.gallery is None:
-        return torch.bincount(test.queries.labels)[test.queries.labels] - 1
-    return torch.bincount(test.gallery.labels, minlength=len(test.queries.class_names))[test.queries.labels]
-
-
 def _candidates(test: TestSet, seed: int) -> Tensor:
     """Rows of queries with a true reference, in an order that `seed` alone decides (Q,)."""
     rows = torch.randperm(len(test.queries), generator=generator(seed, "gallery"))
-    return rows[_relevant_counts(test)[rows] > 0][:CANDIDATES]
-
-
-def _nearest(embeddings: Tensor, ref_embeddings: Tensor | None, rows: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-    """Distances and indices (Q, depth) of the references nearest to the queries at `rows`."""
-    if len(rows) == 0:
-        return torch.empty(0, depth), torch.empty(0, depth, dtype=torch.int64)
-    at = embeddings[rows.to(embeddings.device)]
-    if ref_embeddings is not None:
-        distances, indices = nearest_references(at, depth, ref_embeddings.to(at.device))
-        return distances.cpu(), indices.cpu()
-    distances, indices = (part.cpu() for part in nearest_references(at, depth + 1, embeddings))
-    # A query is found in its own gallery. It is left out by index (D24); where duplicates crowd it out, the last goes.
-    is_self = indices == rows[:, None]
-    is_self[:, -1] |= ~is_self.any(dim=1)
-    return distances[~is_self].view(-1, depth), indices[~is_self].view(-1, depth)
+    return rows[true_references(test)[rows] > 0][:CANDIDATES]
 
 
 def _choose(precision: Tensor, labels: Tensor, count: int) -> list[tuple[int, str]]:
@@ -135,26 +110,6 @@ def _choose(precision: Tensor, labels: Tensor, count: int) -> list[tuple[int, st
     at_random = take(range(len(labels)), count - worst - best, "random")
     ascending = precision.sort(stable=True).indices.tolist()
     return take(ascending, worst, "worst") + take(reversed(ascending), best, "best") + at_random
-
-
-def _card(items: LabelledSet, row: int) -> dict[str, Any]:
-    position = int(items.positions[row])
-    picture = items.source.picture(position)
-    return {
-        "row": row,
-        "class": items.class_names[int(items.labels[row])],
-        "name": items.source.name(position),
-        "picture": None if picture is None else thumbnail(picture),
-    }
-
-
-def thumbnail(picture: Image.Image) -> str:
-    """A data URI of the picture, at most THUMBNAIL pixels wide and high."""
-    small = picture.convert("RGB")
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    encoded = io.BytesIO()
-    small.save(encoded, format="WEBP", quality=80, method=6)
-    return "data:image/webp;base64," + base64.b64encode(encoded.getvalue()).decode("ascii")
 
 
 def _largest(values: Tensor) -> int:

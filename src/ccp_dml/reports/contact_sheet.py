@@ -1,0 +1,42 @@
+"""Many small pictures in one: a page that shows hundreds of images embeds a single one."""
+
+import base64
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from PIL import Image, ImageOps
+
+SIDES = (64, 48, 32)  # pixels of a picture, the largest that fits the budget; whole blocks of the encoder
+BUDGET = 400_000  # bytes of a sheet
+BACKGROUND = (128, 128, 128)
+
+
+def contact_sheet(pictures: Sequence[Image.Image | None]) -> dict[str, Any] | None:
+    """The pictures row by row in a square grid, as `uri`, `columns`, `rows` and `side` (in pixels); None without any.
+
+    A picture keeps its aspect on grey; one that is missing leaves its place empty. Sheets that would exceed BUDGET are
+    made of smaller pictures, the last resort whatever its size.
+    """
+    if all(picture is None for picture in pictures):
+        return None
+    columns = math.ceil(math.sqrt(len(pictures)))
+    rows = math.ceil(len(pictures) / columns)
+    for side in SIDES:
+        encoded = _encoded(pictures, columns, rows, side)
+        if len(encoded) <= BUDGET:
+            break
+    uri = "data:image/webp;base64," + base64.b64encode(encoded).decode("ascii")
+    return {"uri": uri, "columns": columns, "rows": rows, "side": side}
+
+
+def _encoded(pictures: Sequence[Image.Image | None], columns: int, rows: int, side: int) -> bytes:
+    sheet = Image.new("RGB", (columns * side, rows * side), BACKGROUND)
+    for place, picture in enumerate(pictures):
+        if picture is not None:
+            small = ImageOps.pad(picture.convert("RGB"), (side, side), color=BACKGROUND)
+            sheet.paste(small, (place % columns * side, place // columns * side))
+    encoded = io.BytesIO()
+    sheet.save(encoded, format="WEBP", quality=70, method=4)
+    return encoded.getvalue()
