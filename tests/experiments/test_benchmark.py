@@ -9,12 +9,10 @@ from ccp_dml.experiments.benchmark import (
     Benchmark,
     default_folder,
     extend,
-    method_label,
-    parse_data,
-    parse_methods,
     recorded,
     write_down,
 )
+from ccp_dml.experiments.recipe_names import parse_data, parse_methods, recipe_label
 
 BENCHMARK = Benchmark("mlrc", "features", ("c2",), 1, ("data.path=x.npz", "optim.lr=1e-3"))
 
@@ -23,7 +21,7 @@ def test_methods_are_shipped_names_or_files(tmp_path):
     mine = tmp_path / "mine.toml"
     mine.write_text("")
     assert parse_methods(f"c2, c2-ccp,{mine}") == ("c2", "c2-ccp", str(mine))
-    assert method_label(str(mine)) == "mine"
+    assert recipe_label(str(mine)) == "mine"
 
 
 @pytest.mark.parametrize(

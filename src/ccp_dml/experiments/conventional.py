@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from ccp_dml.experiments.benchmark import Benchmark, BenchmarkRun, method_label
+from ccp_dml.experiments.benchmark import Benchmark, BenchmarkRun
 from ccp_dml.experiments.plan import plan_run
+from ccp_dml.experiments.recipe_names import recipe_label
 from ccp_dml.layers import resolve, shipped_recipes
 
 RECIPE = "conventional"
@@ -15,11 +16,11 @@ def plan_conventional(benchmark: Benchmark, folder: Path) -> list[BenchmarkRun]:
     for repeat in range(benchmark.repeats):
         for method in benchmark.methods:
             config = resolve([benchmark.data, method], benchmark.settings).config
-            name = f"{method_label(method)}/repeat{repeat}"
+            name = f"{recipe_label(method)}/repeat{repeat}"
             settings = (*benchmark.settings, f"run.seed={config.run.seed + repeat}")
             recipes = (benchmark.data, method, protocol_recipe(config.model.backbone))
             run = plan_run(name, folder / name, recipes, settings)
-            planned.append(BenchmarkRun(method_label(method), repeat, config.protocol.fold, run))
+            planned.append(BenchmarkRun(recipe_label(method), repeat, config.protocol.fold, run))
     return planned
 
 

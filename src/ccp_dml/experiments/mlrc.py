@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from ccp_dml.errors import UserError
-from ccp_dml.experiments.benchmark import Benchmark, BenchmarkRun, method_label
+from ccp_dml.experiments.benchmark import Benchmark, BenchmarkRun
 from ccp_dml.experiments.plan import plan_run, standing
+from ccp_dml.experiments.recipe_names import recipe_label
 from ccp_dml.experiments.scoring import EmbeddedTest, concatenate, load_embedded, score_embeddings
 from ccp_dml.files import write_json
 from ccp_dml.layers import resolve
@@ -42,11 +43,11 @@ def plan_folds(benchmark: Benchmark, folder: Path, method: str, repeat: int) -> 
     one_fold = benchmark.setting("protocol.fold") is not None
     planned = []
     for fold in [config.protocol.fold] if one_fold else range(config.protocol.folds):
-        name = f"{method_label(method)}/repeat{repeat}/fold{fold}"
+        name = f"{recipe_label(method)}/repeat{repeat}/fold{fold}"
         seed = config.run.seed + repeat * config.protocol.folds + fold
         settings = (*benchmark.settings, f"protocol.fold={fold}", f"run.seed={seed}")
         run = plan_run(name, folder / name, (benchmark.data, method), settings)
-        planned.append(BenchmarkRun(method_label(method), repeat, fold, run))
+        planned.append(BenchmarkRun(recipe_label(method), repeat, fold, run))
     return planned
 
 

@@ -1,0 +1,137 @@
+"""What commands that train many runs share: show the plan, train it under a lock, tell what failed."""
+
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ccp_dml.commands.console import err, out, print_json
+
+if TYPE_CHECKING:
+    from ccp_dml.experiments.plan import PlannedRun
+    from ccp_dml.experiments.runner import Failure, PlanWatcher
+
+ShowPlan = Annotated[bool, typer.Option("--plan", help="List the runs and what is done; train nothing.")]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, metavar="N", help="Runs trained at once; default: one per CUDA device."),
+]
+
+
+@dataclass(frozen=True)
+class PlanEntry:
+    """A planned run and where it stands among the others, such as method, repeat and fold."""
+
+    run: "PlannedRun"
+    coordinates: dict[str, Any] = field(default_factory=dict)
+
+
+def train_plan(
+    noun: str,
+    folder: Path,
+    runs: "Sequence[PlannedRun]",
+    write_down: Callable[[], None],
+    train: "Callable[[Sequence[PlannedRun], int, PlanWatcher], list[Failure]]",
+    workers: int | None,
+    total: int | None = None,
+) -> "list[Failure]":
+    """Check all runs that are left, then `write_down` what the folder is for, and `train` them; those that failed.
+
+    `total` is the number of runs in the end, where the plan does not know them all yet.
+    """
+    import torch
+
+    from ccp_dml.experiments.locks import lock
+    from ccp_dml.experiments.plan import standing
+    from ccp_dml.experiments.rehearsal import rehearse
+    from ccp_dml.plan_progress import PlanProgress
+
+    left = [run for run in runs if standing(run.folder).state != "done"]
+    for note in rehearse(left):
+        err.print(note, style="yellow", highlight=False, markup=False)
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    with lock(folder / ".lock", f"{folder} is in use by another `ccp {noun}`; wait for it, or give --out another."):
+        write_down()
+        try:
+            done = len(runs) - len(left)
+            with PlanProgress(err, folder / "log.txt", len(runs) if total is None else total, done) as progress:
+                return train(left, workers or max(1, torch.cuda.device_count()), progress)
+        except KeyboardInterrupt:
+            err.print("Interrupted; the same command continues it.", highlight=False)
+            raise
+
+
+def _as_interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: str = "") -> None:
+    """The runs, their cost in steps, and how far each has come; `note` tells what is not known yet."""
+    from ccp_dml.experiments.plan import standing
+
+    standings = [standing(one.run.folder) for one in planned]
+    if as_json:
+        runs = [
+            {
+                "name": one.run.name,
+                **one.coordinates,
+                "seed": one.run.config.run.seed,
+                "steps": one.run.steps,
+                "state": how.state,
+                "steps_done": how.step,
+                "folder": str(one.run.folder),
+                "recipes": list(one.run.recipes),
+                "settings": list(one.run.settings),
+            }
+            for one, how in zip(planned, standings, strict=True)
+        ]
+        more = {"note": note} if note else {}
+        return print_json({"folder": str(folder), "runs": runs, "totals": plan_totals(planned), **more})
+    table = Table(title=f"{folder}: {len(planned)} runs")
+    for title in ("run", "seed", "steps", "state"):
+        table.add_column(title, justify="left" if title in ("run", "state") else "right")
+    for one, how in zip(planned, standings, strict=True):
+        state = f"{how.state}, at step {how.step}" if how.state == "partly" else how.state
+        steps = "until patience" if one.run.steps is None else f"{one.run.steps:,}"
+        table.add_row(one.run.name, str(one.run.config.run.seed), steps, state)
+    out.print(table)
+    totals = plan_totals(planned)
+    cost = "until patience" if totals["steps_left"] is None else f"at most {totals['steps_left']:,} steps"
+    out.print(
+        f"{totals['done']} done, {totals['partly']} partly, {totals['open']} open; left to train: {cost}.",
+        highlight=False,
+    )
+    if note:
+        out.print(note, highlight=False, soft_wrap=True)
+    return None
+
+
+def plan_totals(planned: Sequence[PlanEntry]) -> dict[str, int | None]:
+    """How many runs are in which state, and the steps left; None where patience decides about some of them."""
+    from ccp_dml.experiments.plan import standing
+
+    standings = [(one.run.steps, standing(one.run.folder)) for one in planned]
+    states = [how.state for _, how in standings]
+    left = [None if steps is None else steps - how.step for steps, how in standings if how.state != "done"]
+    known = [steps for steps in left if steps is not None]
+    return {
+        **{state: states.count(state) for state in ("done", "partly", "open")},
+        "steps_left": sum(known) if len(known) == len(left) else None,
+    }
+
+
+def failed_values(failures: "Sequence[Failure]") -> list[dict[str, str]]:
+    return [{"name": one.run.name, "message": one.message, "folder": str(one.run.folder)} for one in failures]
+
+
+def show_failures(failures: "Sequence[Failure]", total: int) -> None:
+    from ccp_dml.experiments.worker import LOG
+
+    err.print(f"{len(failures)} of {total} runs failed; the same command tries them again:", style="red")
+    for one in failures:
+        text = f"  {one.run.name}: {one.message} (log: {one.run.folder / LOG})"
+        err.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
