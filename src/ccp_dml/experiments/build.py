@@ -39,6 +39,8 @@ def build_network(model: ModelConfig, data: LabelledSet, seed: int) -> Embedder:
         model.normalise,
         freeze_batch_norm=model.freeze_batch_norm,
         freeze_backbone=model.freeze_backbone,
+        scale_features=model.head_init != "xavier",
+        hidden_dim=model.hidden_dim,
         generator=generator(seed, "linear"),
     )
 

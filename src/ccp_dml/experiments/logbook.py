@@ -20,7 +20,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.files import write_json, write_text
 from ccp_dml.layers import flatten, resolve
 
-MAY_CHANGE = frozenset({"train.max_steps", "run.workers", "run.device", "run.evaluation_batch"})
+MAY_CHANGE = frozenset({"train.max_steps", "run.workers", "run.device", "run.evaluation_batch", "run.cache"})
 """Keys that a resumed run may set anew: they say how long and on what it runs, not what it computes."""
 
 PACKAGES = ("ccp-dml", "torch", "torchvision", "timm", "lightning-fabric", "pytorch-metric-learning", "numpy", "pillow")

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import NORMALISERS
+from ccp_dml.models.head import FeatureScaling, ResidualHidden
 
 Pooling = Literal["gap", "gap+gmp"]
 Normalisation = Literal["clip", "l2"]
@@ -44,8 +45,11 @@ class Embedder(nn.Module):
         pooling: "gap", the mean over positions, or "gap+gmp", the sum of mean and maximum (D21).
         normalise: "clip", v / max(1, ||v||) (D20), or "l2".
         freeze_batch_norm: batch-norm layers never learn (D14). Switch it off for a network trained from scratch.
-        freeze_backbone: only the linear layer learns; the backbone stays in inference mode.
-        generator: draws the linear layer's weights; without one they are those of seed 0.
+        freeze_backbone: only the head learns; the backbone stays in inference mode, and its features are rounded to
+            half precision, as they are stored where they are computed once (see `experiments.frozen`).
+        scale_features: features are centred and scaled by constants that `start_as_pca` measures.
+        hidden_dim: width of a hidden layer beside the linear one; None: there is none.
+        generator: draws the head's weights; without one they are those of seed 0.
     """
 
     def __init__(
@@ -57,6 +61,8 @@ class Embedder(nn.Module):
         *,
         freeze_batch_norm: bool = True,
         freeze_backbone: bool = False,
+        scale_features: bool = False,
+        hidden_dim: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -73,9 +79,13 @@ class Embedder(nn.Module):
         self.freeze_batch_norm = freeze_batch_norm
         self.freeze_backbone = freeze_backbone
 
+        generator = generator or torch.Generator().manual_seed(0)
+        width = count_features(backbone)
         # A plain nn.Linear would draw its first weights from the global random state.
-        self.linear = nn.utils.skip_init(nn.Linear, count_features(backbone), embedding_dim, bias=False)
-        nn.init.xavier_uniform_(self.linear.weight, generator=generator or torch.Generator().manual_seed(0))
+        self.linear = nn.utils.skip_init(nn.Linear, width, embedding_dim, bias=False)
+        nn.init.xavier_uniform_(self.linear.weight, generator=generator)
+        self.scaling = FeatureScaling(width) if scale_features else None
+        self.hidden = None if hidden_dim is None else ResidualHidden(width, hidden_dim, generator)
         if freeze_backbone:
             backbone.requires_grad_(False)
         self.train()
@@ -95,11 +105,25 @@ class Embedder(nn.Module):
 
     def raw(self, inputs: Tensor) -> Tensor:
         """Network inputs, as `Source.load` gives them -> embeddings (B, D) before normalisation."""
+        return self.head(self.features(inputs))
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Network inputs -> the backbone's pooled features (B, F)."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_backbone):
             features = self.backbone(inputs)
-        # Under autocast the backbone may work in half precision; distances need the head in the weights' own.
+        # Under autocast the backbone may work in half precision; distances need the rest in the weights' own.
         with torch.autocast(features.device.type, enabled=False):
-            return self.linear(self._pool(features.to(self.linear.weight.dtype)))
+            pooled = self._pool(features.to(self.linear.weight.dtype))
+            return pooled.half().to(pooled.dtype) if self.freeze_backbone else pooled
+
+    def head(self, features: Tensor) -> Tensor:
+        """Pooled features (B, F) -> embeddings (B, D) before normalisation."""
+        with torch.autocast(features.device.type, enabled=False):
+            if self.scaling is not None:
+                features = self.scaling(features)
+            if self.hidden is not None:
+                features = self.hidden(features)
+            return self.linear(features)
 
     def _pool(self, features: Tensor) -> Tensor:
         """Feature maps (B, F, h, w) or features (B, F) -> features (B, F)."""

@@ -1,0 +1,79 @@
+"""What stands between a backbone's features and the embedding, and how it may start better than at random."""
+
+import torch
+from torch import Tensor, nn
+
+from ccp_dml.errors import UserError
+
+NEGLIGIBLE = 1e-6
+"""Directions whose variance is below this part of the largest are noise; whitening would blow it up."""
+
+FIRST_LENGTH = 3.0
+"""How long embeddings are at first: well outside the unit ball, where normalisation puts all of them on the sphere."""
+
+
+class FeatureScaling(nn.Module):
+    """Centres features and divides them by one number, so that a learning rate means the same for every backbone."""
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features (B, F) -> features (B, F) of mean zero and mean square length one."""
+        return (features - self.centre) / self.scale
+
+
+class ResidualHidden(nn.Module):
+    """Adds what a hidden layer makes of the features to the features: nothing at first, so that any start is kept."""
+
+    def __init__(self, width: int, hidden: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.inwards = nn.utils.skip_init(nn.Linear, width, hidden)
+        self.outwards = nn.utils.skip_init(nn.Linear, hidden, width, bias=False)
+        nn.init.kaiming_uniform_(self.inwards.weight, nonlinearity="relu", generator=generator)
+        nn.init.zeros_(self.inwards.bias)
+        nn.init.zeros_(self.outwards.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features (B, F) -> features (B, F)."""
+        return features + self.outwards(torch.relu(self.inwards(features)))
+
+
+@torch.no_grad()
+def start_as_pca(linear: nn.Linear, scaling: FeatureScaling, features: Tensor, *, whiten: bool) -> None:
+    """Let the head begin as the projection onto the directions in which `features` (N, F) vary most.
+
+    Args:
+        linear: its weight (D, F) becomes the D main directions, one a row.
+        scaling: takes the features' mean and root mean square length.
+        features: of the classes that train.
+        whiten: give every direction the same variance. Either way the embeddings' mean length is `FIRST_LENGTH`.
+    """
+    wanted, width = linear.weight.shape
+    if wanted > min(width, len(features) - 1):
+        raise UserError(
+            f"model.embedding_dim={wanted} is more than PCA can give for {len(features)} training images of {width} "
+            "features: make it smaller, or set model.head_init=xavier"
+        )
+    scaling.centre.copy_(features.mean(dim=0))
+    centred = features.double() - scaling.centre.double()
+    scaling.scale.copy_(centred.square().sum(dim=1).mean().sqrt())
+    scaled = centred / scaling.scale.double()
+    variances, directions = torch.linalg.eigh(scaled.T @ scaled / len(scaled))  # ascending
+    variances, directions = variances.flip(0)[:wanted], directions.flip(1)[:, :wanted].T  # (D,), (D, F)
+    if variances[-1] <= NEGLIGIBLE * variances[0]:
+        rank = int((variances > NEGLIGIBLE * variances[0]).sum())
+        raise UserError(
+            f"the training features vary in only {rank} directions, fewer than model.embedding_dim={wanted}: make it "
+            f"{rank} or less, or set model.head_init=xavier"
+        )
+    # An eigenvector's sign is arbitrary, and libraries differ in it.
+    directions *= directions.gather(1, directions.abs().argmax(dim=1, keepdim=True)).sign()
+    lengths = variances.rsqrt() if whiten else torch.ones_like(variances)
+    total = variances.sum() if not whiten else torch.tensor(float(wanted))
+    linear.weight.copy_(directions * lengths.unsqueeze(1) * FIRST_LENGTH / total.sqrt())
