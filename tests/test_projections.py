@@ -123,6 +123,45 @@ def test_new_proxies_are_announced_after_they_moved():
     assert moved == [[10.0, -10.0], [20.0, -20.0], [30.0, -30.0]]
 
 
+def test_a_problem_is_announced_when_it_is_solved_and_its_best_is_still_at_hand():
+    ended = []
+    script = Script([0.1, 0.3, 0.2, 0.1, 0.4, 0.2, 0.1, 0.2], patience=2, max_evaluations=8)
+    loop = script.projections
+    loop.after_problem = lambda: ended.append(
+        (
+            loop.problem,
+            loop.best_of_problem["weight"].item(),
+            loop.selected_proxies.flatten().tolist(),
+            loop.best_proxies_of_problem.flatten().tolist(),
+            len(script.events),
+        )
+    )
+    loop.run()
+    assert ended == [
+        (1, 2.0, [10.0, -10.0], [12.0, -8.0], 5),  # after the pool and four evaluations
+        (2, 5.0, [20.0, -20.0], [21.0, -19.0], 9),
+        (3, 8.0, [30.0, -30.0], [31.0, -29.0], 11),  # the budget ends the last one
+    ]
+
+
+@pytest.mark.parametrize("stop", range(1, 11))
+def test_a_problem_whose_announcement_was_lost_is_announced_when_the_run_goes_on(stop):
+    """The state is saved with each evaluation, before anybody hears that it was a problem's last."""
+    scores = [0.1, 0.3, 0.2, 0.3, 0.25, 0.4, 0.1, 0.1, 0.1, 0.2, 0.2]
+    first = Script(scores, run_patience=5, max_evaluations=stop)
+    first.projections.run()
+    second, ended = Script(scores[stop:], run_patience=5), []
+    second.projections.load_state_dict(first.projections.state_dict())
+    second.projections.proxies.load_state_dict(first.projections.proxies.state_dict())
+    second.projections.after_problem = lambda: ended.append(
+        (second.projections.problem, second.projections.selected_proxies.flatten().tolist())
+    )
+    second.projections.run()
+    all_problems = [(number, [10.0 * number, -10.0 * number]) for number in (1, 2, 3)]
+    solved_before = {**dict.fromkeys(range(6, 10), 1), 10: 2}  # evaluations 5 and 9 end problems
+    assert ended == all_problems[solved_before.get(stop, 0) :]
+
+
 @pytest.mark.parametrize("stop", range(1, 11))
 def test_resuming_after_any_evaluation_gives_the_same_events(stop):
     scores = [0.1, 0.3, 0.2, 0.3, 0.25, 0.4, 0.1, 0.1, 0.1, 0.2, 0.2]

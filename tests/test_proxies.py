@@ -62,3 +62,11 @@ def test_space_decides_which_point_is_far():
     previous = torch.tensor([[[1.0, 0.0]]])
     assert select_proxies(pool, previous, 1, space="raw").vectors.tolist() == [[[9.0, 0.0]]]
     assert select_proxies(pool, previous, 1, space="normalised").vectors.tolist() == [[[0.0, 1.0]]]
+
+
+def test_spread_is_the_distance_between_the_normalised_proxies_of_a_class():
+    proxies = ClassProxies(2, 2, 2)
+    proxies.place(torch.tensor([[[3.0, 0.0], [0.0, 4.0]], [[0.5, 0.0], [0.1, 0.0]]]))
+    assert proxies.spread() == pytest.approx((2**0.5 + 0.4) / 2)
+    proxies.place(torch.tensor([[[3.0, 0.0], [4.0, 0.0]], [[0.5, 0.0], [0.5, 0.0]]]))
+    assert proxies.spread() == 0  # coalesced, as far as the loss can tell

@@ -11,6 +11,8 @@ from torch import Tensor
 from ccp_dml.errors import UserError
 from ccp_dml.files import atomic
 
+NOTE = "note"
+
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Save nested dictionaries of tensors, numbers and strings."""
@@ -33,10 +35,14 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
     return state
 
 
-def save_weights(path: Path, weights: dict[str, Tensor], notes: dict[str, str] | None = None) -> None:
-    """Save named tensors and, beside them, notes in words."""
+def save_weights(path: Path, weights: dict[str, Tensor], note: str | None = None) -> None:
+    """Save named tensors and, beside them, a note in words.
+
+    There is one note and not many, because safetensors writes several in random order: equal files would differ.
+    """
     with atomic(path) as scratch:
-        save_file({name: value.contiguous().cpu() for name, value in weights.items()}, scratch, notes)
+        tensors = {name: value.contiguous().cpu() for name, value in weights.items()}
+        save_file(tensors, scratch, None if note is None else {NOTE: note})
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -46,10 +52,10 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path} cannot be read as safetensors weights: {error}.") from None
 
 
-def load_notes(path: Path) -> dict[str, str]:
-    """The notes that were saved with the tensors of `load_weights`."""
+def load_note(path: Path) -> str | None:
+    """The note that was saved with the tensors of `load_weights`."""
     with safe_open(path, framework="pt") as file:
-        return dict(file.metadata() or {})
+        return (file.metadata() or {}).get(NOTE)
 
 
 def random_states() -> dict[str, Tensor]:

@@ -63,7 +63,7 @@ def test_an_interrupted_run_goes_on_to_the_same_result(features, tmp_path):
     assert "Resuming at step 4" in (broken.folder / "log.txt").read_text()
     results = [json.loads((run.folder / "result.json").read_text()) for run in (whole, broken)]
     for result in results:
-        del result["seconds"]
+        del result["seconds"], result["peak_memory"]
     assert results[0] == results[1]
 
 
@@ -100,8 +100,13 @@ def test_what_a_killed_process_left_is_swept(features, tmp_path):
 def test_sweeping_keeps_a_started_run(tmp_path):
     for name in ("config.toml", "environment.json", "log.txt", "checkpoint.pt", ".checkpoint.pt.abc.part"):
         (tmp_path / name).write_text("")
+    (tmp_path / "problems").mkdir()
+    (tmp_path / "problems" / ".001.safetensors.abc.part").write_text("")
+    (tmp_path / "problems" / "001.safetensors").write_text("")
     sweep(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"config.toml", "environment.json", "log.txt", "checkpoint.pt"}
+    kept = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    expected = {"config.toml", "environment.json", "log.txt", "checkpoint.pt", "problems/001.safetensors"}
+    assert kept == expected
 
 
 def test_two_processes_never_train_in_one_folder(features, tmp_path, monkeypatch):

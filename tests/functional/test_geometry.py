@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ccp_dml.functional import geometry
-from ccp_dml.functional.geometry import mean_inter_class_distance, mean_k_center_radius
+from ccp_dml.functional.geometry import mean_distance_within, mean_inter_class_distance, mean_k_center_radius
 
 
 def mean_radius(points: list[list[float]]) -> float:
@@ -65,3 +65,10 @@ def test_inter_class_distance_equals_brute_force(uneven, block_elements, monkeyp
 def test_inter_class_distance_needs_two_classes():
     with pytest.raises(ValueError, match="at least two classes"):
         mean_inter_class_distance(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64))
+
+
+def test_distance_within_groups_equals_brute_force():
+    groups = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0))
+    apart = [math.dist(x, z) for group in groups.tolist() for i, x in enumerate(group) for z in group[:i]]
+    assert mean_distance_within(groups) == pytest.approx(sum(apart) / len(apart), rel=1e-6)
+    assert mean_distance_within(groups[:, :1].expand(-1, 3, -1)) == 0

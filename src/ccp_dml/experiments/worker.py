@@ -115,7 +115,7 @@ def open_folder(run: PlannedRun) -> tuple[Logbook, bool]:
 
 def sweep(folder: Path) -> None:
     """Remove what a killed process left half-written, and what would make an unstarted run's folder look taken."""
-    for scratch in folder.glob(".*.part"):
+    for scratch in folder.rglob(".*.part"):
         scratch.unlink()
     if not (folder / "config.toml").exists():
         for name in ("environment.json", LOG):

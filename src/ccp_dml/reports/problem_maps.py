@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ccp_dml.checkpoint import load_notes, load_weights, save_weights
+from ccp_dml.checkpoint import load_note, load_weights, save_weights
 from ccp_dml.errors import UserError
 
 FOLDER = "problems"
@@ -45,7 +45,7 @@ def write_problem(folder: Path, problem: ProblemMap) -> None:
     if problem.selected is not None and problem.converged is not None:
         tensors |= {"proxies.selected": problem.selected, "proxies.converged": problem.converged}
     names = {"train": problem.train.class_names, "validation": problem.validation.class_names}
-    save_weights(map_file(folder, problem.problem), tensors, {side: json.dumps(names[side]) for side in names})
+    save_weights(map_file(folder, problem.problem), tensors, json.dumps(names))
 
 
 def read_problems(folder: Path) -> list[ProblemMap]:
@@ -54,8 +54,9 @@ def read_problems(folder: Path) -> list[ProblemMap]:
 
 
 def read_problem(file: Path) -> ProblemMap:
-    tensors, names = load_weights(file), load_notes(file)
+    tensors = load_weights(file)
     try:
+        names = json.loads(load_note(file) or "{}")
         return ProblemMap(
             int(file.stem),
             _points("train", tensors, names),
@@ -67,6 +68,6 @@ def read_problem(file: Path) -> ProblemMap:
         raise UserError(f"{file} is no map of a problem ({error} is missing or wrong); delete it.") from None
 
 
-def _points(side: str, tensors: dict[str, Tensor], names: dict[str, str]) -> MapPoints:
-    labels = tensors[f"{side}.labels"]
-    return MapPoints(tensors[f"{side}.embeddings"], labels, tensors[f"{side}.rows"], tuple(json.loads(names[side])))
+def _points(side: str, tensors: dict[str, Tensor], names: dict[str, list[str]]) -> MapPoints:
+    embeddings, labels, rows = (tensors[f"{side}.{name}"] for name in ("embeddings", "labels", "rows"))
+    return MapPoints(embeddings, labels, rows, tuple(names[side]))
