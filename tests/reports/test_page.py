@@ -40,11 +40,11 @@ def test_one_run_tells_what_was_trained_and_how_good_it_is(two_runs: list[Path],
 
 def test_sections_come_in_a_reader_s_order(two_runs: list[Path]) -> None:
     baseline, ccp = read_runs(two_runs)
-    common = ["gallery", "scores", "configuration", "environment", "reproduce"]
+    common = ["gallery", "scores", "cost", "configuration", "environment", "reproduce"]
     assert [part.id for part in sections_of_one(ccp)] == ["summary", "curves", "projections", "problems", *common]
     assert [part.id for part in sections_of_one(baseline)] == ["summary", "curves", *common]
     several = [part.id for part in sections_of_many([baseline, ccp])]
-    assert several == ["comparison", "curves", "projections", "gallery", "run-1", "run-2"]
+    assert several == ["comparison", "curves", "projections", "gallery", "cost", "run-1", "run-2"]
 
 
 def test_problem_switches_and_the_best_evaluation_are_in_the_curves(two_runs: list[Path], tmp_path: Path) -> None:

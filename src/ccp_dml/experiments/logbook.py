@@ -116,9 +116,8 @@ class Logbook:
     def save_best(self, weights: dict[str, torch.Tensor]) -> None:
         save_weights(self.best_file, weights)
 
-    def finish(self, result: dict[str, Any], gallery: dict[str, Any]) -> None:
+    def finish(self, result: dict[str, Any]) -> None:
         """Write the result last: a folder with a result is complete."""
-        write_json(self.folder / "gallery.json", gallery)
         write_json(self.result_file, result)
 
     @property

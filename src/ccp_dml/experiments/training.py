@@ -13,11 +13,11 @@ from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.experiments.assembly import Setting, assemble, restore
 from ccp_dml.experiments.build import build_fabric, build_network, starts_from_nothing
 from ccp_dml.experiments.datasets import build_data
+from ccp_dml.experiments.illustrations import illustrate
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.scoring import embed_test, save_embedded, score_embeddings
 from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.models.embedder import Embedder
-from ccp_dml.reports.gallery import build_gallery
 from ccp_dml.reports.page import write_report
 from ccp_dml.seeds import derive_seed
 
@@ -43,10 +43,9 @@ def train(
     watcher.finishing()
     embedded = embed_test(config, network, halves.test)
     result = {"test": score_embeddings(embedded, config.protocol.recall_at), **facts}
-    references = None if embedded.references is None else embedded.references[0]
-    gallery = build_gallery(halves.test, embedded.queries[0].cpu(), references)
     save_embedded(logbook.folder, embedded)
-    logbook.finish(result, gallery)
+    illustrate(logbook.folder, halves.test, embedded, learned, validation)
+    logbook.finish(result)
     write_report([logbook.folder], logbook.folder / "report.html")
     return result
 

@@ -14,6 +14,7 @@ Points = list[tuple[float, float]]
 LOSS = "mean since the previous evaluation"
 GRADIENT = "mean since the previous evaluation, before clipping"
 RADIUS = "distance from a pool image to the nearest new proxy of its class, the largest of each class, mean of classes"
+SPREAD = "distance between the proxies of a class as the loss sees them, mean over pairs and classes"
 PULL = "length of the pull's gradient: lambda times the distance to the previous solution"
 SCORE = "in %, on classes held out for validation"
 
@@ -27,7 +28,7 @@ def curves(runs: Sequence[RunFolder]) -> Section | None:
 
 
 def projections(runs: Sequence[RunFolder]) -> Section | None:
-    """Covering radius over problems and the pull towards the previous solution; None for baselines."""
+    """Covering radius and spread of the proxies, and the pull to the previous solution; None for baselines."""
     radius = Chart(
         title="Covering radius",
         x_label="problem",
@@ -35,7 +36,9 @@ def projections(runs: Sequence[RunFolder]) -> Section | None:
         series=_series(runs, [_radius_points(run) for run in runs], "covering radius"),
         decimals=3,
     )
-    return _chart_section("projections", "Projections", [radius, _step_chart(runs, "pull_norm", "Pull", PULL, 5)])
+    spread = _step_chart(runs, "proxy_spread", "Spread of proxies", SPREAD, 3)
+    pull = _step_chart(runs, "pull_norm", "Pull", PULL, 5)
+    return _chart_section("projections", "Projections", [radius, spread, pull])
 
 
 def problems(run: RunFolder) -> Section | None:

@@ -6,6 +6,8 @@ from typing import Any
 from ccp_dml.reports.charts import STYLES
 from ccp_dml.reports.comparison import MISSING, percent
 
+CLASS_COLOURS = 12  # how many map.css knows
+
 
 def duration(seconds: float | None) -> str:
     """For example "2 min 54 s"."""
@@ -16,6 +18,15 @@ def duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """For example "104 ms"; three digits, whatever the size."""
+    return MISSING if seconds is None else f"{1000 * seconds:#.3g}".rstrip(".") + " ms"
+
+
+def megabytes(size: float | None) -> str:
+    return MISSING if size is None else f"{size / 2**20:,.0f} MB"
 
 
 def count(value: int | None) -> str:
@@ -43,6 +54,11 @@ def style_class(style: int | None) -> str:
     return "" if style is None else f"s{style % STYLES}"
 
 
+def class_colour(place: int) -> str:
+    """The CSS class of the colour that a class has on maps."""
+    return f"k{place % CLASS_COLOURS}"
+
+
 FILTERS = {
     "percent": percent,
     "duration": duration,
@@ -51,4 +67,5 @@ FILTERS = {
     "setting": setting,
     "picture": picture,
     "style_class": style_class,
+    "class_colour": class_colour,
 }

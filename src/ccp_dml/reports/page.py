@@ -13,11 +13,16 @@ from markupsafe import Markup
 from ccp_dml.errors import UserError
 from ccp_dml.files import write_text
 from ccp_dml.reports import curve_sections, formats, sections
+from ccp_dml.reports.confusion_sections import confusion
+from ccp_dml.reports.cost_sections import cost
 from ccp_dml.reports.gallery_sections import gallery, shared_gallery, shared_queries, with_gallery
+from ccp_dml.reports.map_sections import embedding_maps
 from ccp_dml.reports.run_folder import RunFolder, read_runs, run_labels
 from ccp_dml.reports.sections import Section
 
 HERE = Path(__file__).parent
+STYLES = ("report.css", "map.css", "confusion.css")
+SCRIPTS = ("report.js", "map.js")
 
 
 def write_report(runs: Sequence[Path], out: Path) -> Path:
@@ -42,12 +47,12 @@ def render(runs: Sequence[RunFolder]) -> str:
         lstrip_blocks=True,
     )
     jinja.filters.update(formats.FILTERS)
-    script = (HERE / "report.js").read_text(encoding="utf-8")
+    script = _joined(SCRIPTS)
     return jinja.get_template("report.html").render(
         title=" and ".join(run_labels(runs)) if len(runs) < 4 else f"{len(runs)} runs",
         runs=runs,
         sections=sections_of_one(runs[0]) if len(runs) == 1 else sections_of_many(runs),
-        style=Markup((HERE / "report.css").read_text(encoding="utf-8")),
+        style=Markup(_joined(STYLES)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         version=version("ccp-dml"),
@@ -60,8 +65,11 @@ def sections_of_one(run: RunFolder) -> list[Section]:
         curve_sections.curves([run]),
         curve_sections.projections([run]),
         curve_sections.problems(run),
+        embedding_maps([run]),
         gallery(run),
+        confusion(run),
         sections.scores(run),
+        cost([run]),
         sections.configuration(run),
         sections.environment(run),
         sections.reproduction(run),
@@ -75,13 +83,16 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
         sections.comparison(runs),
         curve_sections.curves(runs),
         curve_sections.projections(runs),
+        embedding_maps(runs),
         shared_gallery(runs),
+        cost(runs),
     )
     for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
         parts = _present(
             sections.summary(run),
             curve_sections.problems(run),
             gallery(run, leave_out=shared) if place in places_shown else None,
+            confusion(run) if place in places_shown else None,
             sections.scores(run),
             sections.configuration(run),
             sections.environment(run),
@@ -91,6 +102,10 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
         content = {"sections": prefixed, "style": place, "finished": run.finished}
         compared.append(Section(f"run-{place + 1}", f"Run: {label}", "section_run.html", content))
     return compared
+
+
+def _joined(files: Sequence[str]) -> str:
+    return "\n".join((HERE / file).read_text(encoding="utf-8") for file in files)
 
 
 def _present(*parts: Section | None) -> list[Section]:

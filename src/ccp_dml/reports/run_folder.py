@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunFolder:
-    """What one run recorded. An unfinished run has no result; runs on features alone may have no gallery."""
+    """What one run recorded. An unfinished run has no result; older runs lack what was not written at their time."""
 
     path: Path
     config: dict[str, Any]
@@ -25,6 +25,8 @@ class RunFolder:
     metrics: list[Row]  # one per evaluation, in the order of training
     result: dict[str, Any] | None
     gallery: dict[str, Any] | None
+    map_pictures: dict[str, Any] | None = None
+    confusion: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -45,6 +47,8 @@ class RunFolder:
             metrics=_json_lines(path / "metrics.jsonl", may_be_torn=result is None),
             result=result,
             gallery=gallery,
+            map_pictures=_json_object(path / "map.json"),
+            confusion=_json_object(path / "confusion.json"),
         )
 
     @property

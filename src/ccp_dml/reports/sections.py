@@ -37,6 +37,7 @@ def summary(run: RunFolder) -> Section:
         "scores": scores,
         "method": method_text(run),
         "data": data_text(run),
+        "progress": progress_text(run),
         "facts": {"Network": network_text(run)},
     }
     return Section("summary", "Summary", "section_summary.html", content)
@@ -115,6 +116,19 @@ def method_text(run: RunFolder) -> str:
     if settings.get("xbm.enabled"):
         text += f", memory of {settings['xbm.memory_batches']} batches"
     return text
+
+
+def progress_text(run: RunFolder) -> str | None:
+    """What training gained on the validation classes since the first evaluation; None without two to compare."""
+    first, best = (run.metrics[0] if run.metrics else {}), run.best_evaluation() or {}
+    before, after = number(first.get("map_at_r")), number(best.get("map_at_r"))
+    if before is None or after is None or first["step"] == best["step"]:
+        return None
+    return (
+        f"On the validation classes MAP@R went from {100 * before:.1f} % at the first evaluation (step "
+        f"{first['step']:,}) to {100 * after:.1f} % at the best (step {best['step']:,}): "
+        f"{100 * (after - before):+.1f} points."
+    )
 
 
 def data_text(run: RunFolder) -> str:
