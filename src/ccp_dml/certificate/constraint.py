@@ -1,0 +1,104 @@
+"""The chance constraint P[y(d - beta) >= 0] <= eps, and the loss whose expectation bounds it (Markov)."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import Tensor
+
+from ccp_dml.errors import UserError
+
+Scale = Literal["distance", "half squared distance"]
+
+FARTHEST = 2.0
+"""No two vectors of the unit ball are farther apart, and every normalisation ends there."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Pairs of a class should be closer than `beta`, all others farther; both are distances.
+
+    With an `alpha`, the expectation of `(y(v - beta') + alpha)_+` over `alpha` bounds the probability of the opposite.
+    Here `v` is the distance, or half its square where the loss was made of those, and `beta'` is `beta` on that scale.
+    """
+
+    beta: float
+    alpha: float | None
+    scale: Scale
+    origin: str  # where beta comes from, to be read after "beta = 0.6, "
+
+    def __post_init__(self) -> None:
+        if self.beta < 0:
+            raise ValueError(f"beta is a distance and cannot be negative, got {self.beta}")
+        if self.alpha is not None and not 0 < self.alpha <= self.scaled_beta * (1 + 1e-12):
+            raise ValueError(f"alpha must be above 0 and at most {self.scaled_beta}, got {self.alpha}")
+
+    @property
+    def scaled_beta(self) -> float:
+        return self.beta if self.scale == "distance" else self.beta**2 / 2
+
+    def scaled(self, distances: Tensor) -> Tensor:
+        """`distances` on the scale that `alpha` is measured on."""
+        return distances if self.scale == "distance" else distances.square() / 2
+
+    def margins(self) -> tuple[float, float]:
+        """The distances up to which a pair of a class, and from which a pair of two classes, costs nothing."""
+        alpha = self.alpha or 0.0
+        near, far = max(0.0, self.scaled_beta - alpha), self.scaled_beta + alpha
+        return (near, far) if self.scale == "distance" else (math.sqrt(2 * near), math.sqrt(2 * far))
+
+
+def of_contrastive_loss(positive_margin: float, negative_margin: float) -> Constraint:
+    """C2: beta is half-way between the margins, alpha half their difference."""
+    alpha = (negative_margin - positive_margin) / 2
+    beta = (positive_margin + negative_margin) / 2
+    return Constraint(beta, alpha or None, "distance", "half-way between the margins of the loss")
+
+
+def of_cosine_contrastive_loss(margin: float) -> Constraint:
+    """C1: `(1 - s)_+` and `(s - margin)_+` are the terms of a constraint on 1 - s with beta' = alpha = (1 - margin)/2.
+
+    For vectors of unit length 1 - s is half the squared distance, on which the constraint is therefore put. Vectors
+    inside the unit ball, which clipping allows, have d^2/2 < 1 - s; the bound holds for their distances all the same,
+    as it is evaluated on d^2/2 itself.
+    """
+    half = (1 - margin) / 2
+    return Constraint(
+        math.sqrt(2 * half), half or None, "half squared distance", "where the similarity margin of the loss puts it"
+    )
+
+
+def at_threshold(beta: float, wanted: float) -> Constraint:
+    """Of a loss that has no such threshold: the one that a wanted false-match rate asks for, without a bound."""
+    origin = f"chosen on the validation pairs for a false-match rate of {wanted:g}, as this loss has no threshold"
+    return Constraint(beta, None, "distance", origin)
+
+
+def with_given(own: Constraint | None, beta: float | None, alpha: float | None) -> Constraint | None:
+    """The constraint `own` of the loss with a user's `beta` or `alpha` in it; None where there is still no beta."""
+    if beta is not None:
+        if not 0 < beta <= FARTHEST:
+            raise UserError(
+                f"--beta {beta:g} is out of range: distances between normalised embeddings lie between 0 and "
+                f"{FARTHEST:g}, so give a threshold in between."
+            )
+        own = _moved(own, beta)
+    return own if own is None or alpha is None else with_alpha(own, alpha)
+
+
+def with_alpha(constraint: Constraint, alpha: float) -> Constraint:
+    """The same beta with a user's `alpha`, which is on distances."""
+    if not 0 < alpha <= constraint.beta:
+        raise UserError(
+            f"--alpha {alpha:g} is out of range: Markov's bound needs 0 < alpha <= beta, and beta is "
+            f"{constraint.beta:.4g}."
+        )
+    return replace(constraint, alpha=alpha, scale="distance")
+
+
+def _moved(own: Constraint | None, beta: float) -> Constraint:
+    """`own` with another beta; its alpha shrinks where it would reach below zero."""
+    if own is None:
+        return Constraint(beta, None, "distance", "as given")
+    moved = replace(own, beta=beta, alpha=None, origin="as given")
+    return moved if own.alpha is None else replace(moved, alpha=min(own.alpha, moved.scaled_beta))

@@ -1,0 +1,53 @@
+"""Pairs of images that are independent of each other, because no image, or no class, occurs in two of them.
+
+All N(N-1)/2 pairs of N images share images, and an unusual image spoils N-1 of them at once: counted as if they were
+independent, they would promise far more than N images can know. Which images are paired depends on labels alone.
+"""
+
+import torch
+from torch import Tensor
+
+
+def same_class_pairs(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """Rows (n, 2) of two images of one class, every image in one pair at most; `labels` are (N,).
+
+    A class of m images gives m // 2 pairs, so that it weighs as much as it has images.
+    """
+    order, turn = _shuffled_by_class(labels, generator)
+    first, second = order[:-1], order[1:]
+    return torch.stack([first, second], dim=1)[(turn[:-1] % 2 == 0) & (labels[first] == labels[second])]
+
+
+def different_class_pairs(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """Rows (n, 2) of two images of different classes, every image in one pair at most; `labels` are (N,).
+
+    All images are paired at random, and pairs of one class dropped: any two images of different classes are equally
+    likely to meet.
+    """
+    order = torch.randperm(len(labels), generator=generator)
+    pairs = order[: len(order) // 2 * 2].view(-1, 2)
+    return pairs[labels[pairs[:, 0]] != labels[pairs[:, 1]]]
+
+
+def one_pair_per_class(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """Rows (n, 2): two images of every class that has two. Independent even for classes that were drawn at random."""
+    order, turn = _shuffled_by_class(labels, generator)
+    first, second = order[:-1], order[1:]
+    return torch.stack([first, second], dim=1)[(turn[:-1] == 0) & (labels[first] == labels[second])]
+
+
+def one_pair_per_two_classes(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """Rows (n, 2): the classes are paired at random, every class in one pair at most, and each gives one image."""
+    order, turn = _shuffled_by_class(labels, generator)
+    one_of_each = order[turn == 0]
+    shuffled = one_of_each[torch.randperm(len(one_of_each), generator=generator)]
+    return shuffled[: len(shuffled) // 2 * 2].view(-1, 2)
+
+
+def _shuffled_by_class(labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """All rows (N,), class after class and in random order within, and each one's turn (N,) in its class: 0, 1, ..."""
+    shuffled = torch.randperm(len(labels), generator=generator)
+    order = shuffled[torch.argsort(labels[shuffled], stable=True)]
+    _, sizes = torch.unique_consecutive(labels[order], return_counts=True)
+    starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    return order, torch.arange(len(order)) - starts

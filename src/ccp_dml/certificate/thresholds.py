@@ -1,0 +1,64 @@
+"""Which distance to call a match: the threshold for a wanted false-match rate, and what each rate costs in misses."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ccp_dml.certificate.distance_law import DistanceLaw, PairLaws
+
+CURVE_RATES = tuple(10 ** (exponent / 10) for exponent in range(-50, 1))
+"""False-match rates at which curves are drawn: ten per decade, from 1e-5 to 1."""
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """What calling pairs up to the distance `beta` a match does."""
+
+    beta: float
+    false_match_rate: float
+    miss_rate: float
+
+
+def threshold_for(law: DistanceLaw, wanted: float) -> float | None:
+    """The largest threshold whose false-match rate is at most `wanted`; None where no pair tells.
+
+    `law` is of different-class pairs. Zero where even identical embeddings are too often of different classes.
+    """
+    if not law.pairs:
+        return None
+    return float(law.thresholds[_last_within(law, wanted)])
+
+
+def trade_off(laws: PairLaws, rates: Sequence[float] = CURVE_RATES) -> list[OperatingPoint]:
+    """The DET curve: for each of the ascending `rates`, the largest threshold that keeps to it, and its misses.
+
+    Rates that so few pairs cannot show are left out. Both rates are monotone along the curve.
+    """
+    if not (laws.same_by_images.pairs and laws.different_by_images.pairs):
+        return []
+    false_matches, missed = (law.wrong_rates() for law in (laws.different_by_images, laws.same_by_images))
+    points = []
+    for rate in rates:
+        place = _last_within(laws.different_by_images, rate)
+        if rate * laws.different_by_images.pairs >= 1:
+            beta = float(laws.different_by_images.thresholds[place])
+            points.append(OperatingPoint(beta, float(false_matches[place]), float(missed[place])))
+    return points
+
+
+def equal_error(laws: PairLaws) -> OperatingPoint | None:
+    """Where misses and false matches are equally frequent, as nearly as the thresholds allow."""
+    if not (laws.same_by_images.pairs and laws.different_by_images.pairs):
+        return None
+    false_matches, missed = (law.wrong_rates() for law in (laws.different_by_images, laws.same_by_images))
+    place = int((false_matches - missed).abs().argmin())
+    beta = float(laws.same_by_images.thresholds[place])
+    return OperatingPoint(beta, float(false_matches[place]), float(missed[place]))
+
+
+def _last_within(law: DistanceLaw, rate: float) -> int:
+    """The place of the largest threshold with at most this false-match rate, 0 if there is none.
+
+    Rounding in the sums may put a rate a hair above the wanted one that it equals.
+    """
+    within = (law.wrong_rates() <= rate * (1 + 1e-9)).nonzero()
+    return int(within.max()) if len(within) else 0

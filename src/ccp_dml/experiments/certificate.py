@@ -1,0 +1,159 @@
+"""The certificate of a run: its network's embeddings of training, validation and test images, measured and written."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ccp_dml.certificate import constraint as constraints
+from ccp_dml.certificate.constraint import Constraint
+from ccp_dml.certificate.image_sample import draw_images
+from ccp_dml.certificate.set_certificate import EmbeddedSet, Threshold, certify_set, choose_threshold
+from ccp_dml.config import Config, LossConfig
+from ccp_dml.data.labelled import LabelledSet, TestSet
+from ccp_dml.data.loading import auto_workers, load_rows
+from ccp_dml.errors import UserError
+from ccp_dml.evaluation import embed
+from ccp_dml.experiments.build_loss import checked_arguments
+from ccp_dml.files import write_json
+from ccp_dml.functional.distances import NORMALISERS
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.reports.problem_maps import map_file, read_problem
+from ccp_dml.seeds import generator
+
+CERTIFICATE = "certificate.json"
+"""Beside a run's result."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is asked of a certificate."""
+
+    beta: float | None = None  # None: as the loss has it
+    alpha: float | None = None
+    false_match_rate: float = 0.01
+    pairs: int = 2000  # independent pairs of each kind in a set, at most: so large that a certificate takes seconds
+    confidence: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.false_match_rate < 1:
+            raise UserError(f"--false-match-rate {self.false_match_rate:g} is no rate between 0 and 1, such as 0.01.")
+        if not 0.5 < self.confidence < 1:
+            raise UserError(
+                f"--confidence {self.confidence:g} is out of range: give it between 0.5 and 1, such as 0.95."
+            )
+        if self.pairs < 1:
+            raise UserError(f"--pairs {self.pairs} leaves nothing to measure: give at least 1.")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The three sets that a run divides its data into."""
+
+    learned: LabelledSet
+    validation: TestSet
+    test: TestSet
+
+    def whole(self) -> dict[str, LabelledSet]:
+        """By name, queries and gallery together: a pair is a pair, whichever of the two is looked for."""
+        return {"training": self.learned, "validation": united(self.validation), "test": united(self.test)}
+
+
+def write_certificate(
+    config: Config, folder: Path, network: Embedder, parts: Parts, best_problem: int, terms: Terms
+) -> dict[str, Any] | None:
+    """Certify `network`, the best of the run in `folder`, which the problem `best_problem` gave; what was written.
+
+    Nothing is, and None comes back, where neither terms nor loss nor validation pairs say what to measure.
+    """
+    embedded = {name: embed_part(config, network, part, name, terms) for name, part in parts.whole().items()}
+    threshold = choose_threshold(embedded["validation"], terms.false_match_rate, terms.confidence)
+    constraint = settle_constraint(config.loss, terms, threshold)
+    if constraint is None:
+        return None
+    certificate = {
+        "terms": asdict(terms),
+        "constraint": asdict(constraint),
+        "threshold": None if threshold is None else asdict(threshold),
+        "hold_out": config.protocol.hold_out,
+        "selected_on": config.protocol.select_on,
+        "sets": {
+            name: asdict(
+                certify_set(
+                    part,
+                    constraint,
+                    threshold,
+                    terms.confidence,
+                    proxies_of_problem(folder, best_problem) if name == "training" else None,
+                )
+            )
+            for name, part in embedded.items()
+        },
+    }
+    write_json(folder / CERTIFICATE, certificate)
+    return certificate
+
+
+def embed_part(config: Config, network: Embedder, part: LabelledSet, name: str, terms: Terms) -> EmbeddedSet:
+    """Embeddings as the loss normalises them, of as many images as the wanted pairs take, drawn for the set `name`."""
+    rows = draw_images(part.labels, 2 * terms.pairs, generator(terms.seed, "certificate images", name))
+    workers = config.run.workers if config.run.workers is not None else auto_workers(part.source)
+    embeddings, labels = embed(network, load_rows(part, rows, None, config.run.evaluation_batch, workers))
+    normalise = NORMALISERS[checked_arguments(config.loss).get("normalise", "none")]  # most have nothing left to do
+    return EmbeddedSet.make(
+        normalise(embeddings),
+        labels,
+        part.class_names,
+        generator(terms.seed, "certificate pairs", name),
+        of_images=len(part),
+        of_classes=len(torch.unique(part.labels)),
+    )
+
+
+def settle_constraint(loss: LossConfig, terms: Terms, threshold: Threshold | None) -> Constraint | None:
+    """The chance constraint to measure: what is given, else what the loss trained, else the wanted threshold."""
+    constraint = constraints.with_given(constraint_of_loss(loss), terms.beta, terms.alpha)
+    if constraint is not None or threshold is None:
+        return constraint
+    chosen = constraints.at_threshold(threshold.beta, terms.false_match_rate)
+    return chosen if terms.alpha is None else constraints.with_alpha(chosen, terms.alpha)
+
+
+def constraint_of_loss(loss: LossConfig) -> Constraint | None:
+    """The constraint whose bound the loss is; None for losses that are no such bound."""
+    arguments = checked_arguments(loss)
+    if loss.name == "c2":
+        own = constraints.of_contrastive_loss(arguments["positive_margin"], arguments["negative_margin"])
+    elif loss.name == "c1":
+        own = constraints.of_cosine_contrastive_loss(arguments["margin"])
+    else:
+        return None
+    return own if own.beta > 0 else None  # margins of zero distance separate nothing
+
+
+def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
+    """Converged proxies (P, D) by class name, of the classes that the problem's map shows; none without a map."""
+    file = map_file(folder, problem)
+    if not file.exists():
+        return {}
+    problem_map = read_problem(file)
+    if problem_map.converged is None:
+        return {}
+    return dict(zip(problem_map.train.class_names, problem_map.converged, strict=True))
+
+
+def united(part: TestSet) -> LabelledSet:
+    """Queries and gallery, which share a source and a numbering of classes, as one set."""
+    if part.gallery is None:
+        return part.queries
+    queries, gallery = part.queries, part.gallery
+    return LabelledSet(
+        queries.source,
+        torch.cat([queries.positions, gallery.positions]),
+        torch.cat([queries.labels, gallery.labels]),
+        queries.class_names,
+    )
