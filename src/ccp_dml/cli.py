@@ -6,12 +6,14 @@ from collections.abc import Sequence
 import typer
 
 from ccp_dml.commands.benchmark import benchmark
+from ccp_dml.commands.cache import cache
 from ccp_dml.commands.config import config
 from ccp_dml.commands.console import err
 from ccp_dml.commands.data import data_app
 from ccp_dml.commands.evaluate import evaluate
 from ccp_dml.commands.listing import list_things
 from ccp_dml.commands.report import report
+from ccp_dml.commands.study import study
 from ccp_dml.commands.train import train
 from ccp_dml.errors import NonFiniteError, UserError
 
@@ -28,6 +30,8 @@ app.command()(evaluate)
 app.command("list")(list_things)
 app.command()(report)
 app.command()(benchmark)
+app.command()(study)
+app.command()(cache)
 app.add_typer(data_app, name="data")
 
 

@@ -21,6 +21,9 @@ RECIPE_KINDS = ("datasets", "methods", "protocols", "studies")
 LOSS_DEFAULTS = "losses"
 """A table that only recipes have: a data set's values for the losses that a later layer may choose."""
 
+STUDY = "study"
+"""Another table that only recipes have: what a study varies. Its runs are not concerned."""
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -40,7 +43,7 @@ class Resolved:
 
 def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | None = None) -> Resolved:
     """Layer recipes left to right, then `--set` settings, then the seed."""
-    layers = [read_recipe(name) for name in recipes] + [parse_setting(text) for text in settings]
+    layers = [without_study(read_recipe(name)) for name in recipes] + [parse_setting(text) for text in settings]
     if seed is not None:
         layers.append(Layer("--seed", {"run": {"seed": seed}}))
     values: dict[str, Any] = {}
@@ -59,6 +62,10 @@ def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | No
         if loss_name == chosen and f"loss.{argument}" not in values:
             values[f"loss.{argument}"], origins[f"loss.{argument}"] = value, origin
     return Resolved(validate(values, origins), origins)
+
+
+def without_study(layer: Layer) -> Layer:
+    return Layer(layer.origin, {name: table for name, table in layer.tables.items() if name != STUDY})
 
 
 def validate(values: dict[str, Any], origins: dict[str, str]) -> Config:

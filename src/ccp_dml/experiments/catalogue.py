@@ -1,5 +1,6 @@
 """What there is to choose from, with a line about each, for `ccp list`."""
 
+from ccp_dml.experiments.studies import STUDIES
 from ccp_dml.layers import shipped_recipes
 from ccp_dml.losses import LOSSES, PROXY_LOSSES
 from ccp_dml.losses.pml import PREFIX, describe, pml_losses
@@ -13,6 +14,8 @@ def catalogue(kind: str) -> dict[str, str]:
         return ours | {PREFIX + name: describe(name) for name in pml_losses()}
     if kind == "backbones":
         return dict.fromkeys(list_backbones(), "")
+    if kind == "studies":
+        return {name: study.question for name, study in STUDIES.items()}
     recipes = shipped_recipes() if kind == "recipes" else shipped_recipes(kind)
     return {name: first_line(file.read_text(encoding="utf-8")) for name, file in recipes.items()}
 

@@ -1,0 +1,30 @@
+"""From a study's coordinates to runs."""
+
+from pathlib import Path
+from typing import Any
+
+from ccp_dml.experiments.plan import plan_run
+from ccp_dml.experiments.studies.request import StudyRequest
+from ccp_dml.experiments.studies.study import StudyRun
+from ccp_dml.layers import resolve
+
+
+def plan_study_run(
+    request: StudyRequest,
+    folder: Path,
+    method: str,
+    coordinates: dict[str, Any],
+    settings: tuple[str, ...] = (),
+    repeat: int = 0,
+) -> StudyRun:
+    """The run at `coordinates`, which name its folder: `c2-ccp/proxies8-pool12/repeat0`.
+
+    Repeat r has the seed `run.seed + r`, whatever the coordinates: runs are compared pair by pair.
+    """
+    recipes = request.recipes(method)
+    seed = resolve(recipes, request.run_settings).config.run.seed + repeat
+    place = "-".join(f"{name}{value}" for name, value in coordinates.items())
+    name = "/".join(part for part in (method, place, f"repeat{repeat}") if part)
+    run = plan_run(name, folder / name, recipes, (*request.run_settings, *settings, f"run.seed={seed}"))
+    loss = method.removesuffix("-ccp").removesuffix("-proxy")
+    return StudyRun({"loss": loss, "method": method, **coordinates, "repeat": repeat}, run)

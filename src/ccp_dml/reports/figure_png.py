@@ -1,0 +1,138 @@
+"""Figures by matplotlib, for papers and slides."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import MaxNLocator
+
+from ccp_dml.files import atomic
+from ccp_dml.reports.figures import Bars, Figure, HeatMap, Histogram, Lines, Panel, Points, Scatter, Surface, Symbol
+
+COLOURS = ("#2457c5", "#c2410c", "#0f766e", "#9333ea", "#a16207", "#be185d", "#4b5563", "#15803d")
+"""The line colours of report.css in its light scheme."""
+
+MARKERS: dict[Symbol, str] = {"circle": "o", "square": "s", "cross": "x", "star": "*"}
+PANEL_INCHES = (5.0, 3.9)
+MOST_PANELS_PER_ROW = 3
+MAP_COLOURS = "viridis"
+
+
+def write_png(path: Path, figure: Figure) -> Path:
+    with atomic(path) as scratch:
+        draw(figure).savefig(scratch, format="png", dpi=150)
+    return path
+
+
+def draw(figure: Figure) -> Canvas:
+    columns = min(len(figure.panels), MOST_PANELS_PER_ROW)
+    rows = math.ceil(len(figure.panels) / columns)
+    canvas = Canvas(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows), layout="constrained")
+    canvas.suptitle(figure.title, fontsize=11)
+    places = canvas.subplots(rows, columns, squeeze=False).flatten()
+    for axis, panel in zip(places, figure.panels, strict=False):
+        draw_panel(axis, panel)
+    for axis in places[len(figure.panels) :]:
+        axis.set_axis_off()
+    return canvas
+
+
+def draw_panel(axis: Axes, panel: Panel) -> None:
+    match panel:
+        case Lines():
+            draw_lines(axis, panel)
+        case Bars():
+            draw_bars(axis, panel)
+        case Histogram():
+            draw_histogram(axis, panel)
+        case HeatMap():
+            draw_heat_map(axis, panel)
+        case Scatter():
+            draw_points(axis, panel.groups)
+            if panel.equal_axes:
+                axis.set_aspect("equal", adjustable="datalim")
+        case Surface():
+            draw_surface(axis, panel)
+    if isinstance(panel, Lines | Scatter | Surface) and panel.log_x:
+        axis.set_xscale("log")
+    axis.set_title(panel.title, fontsize=10)
+    axis.set_xlabel(panel.x_label)
+    axis.set_ylabel(panel.y_label)
+    axis.spines[["top", "right"]].set_visible(False)
+    if len(axis.get_legend_handles_labels()[1]) > 1:
+        axis.legend(fontsize=8, frameon=isinstance(panel, Surface))
+
+
+def draw_lines(axis: Axes, panel: Lines) -> None:
+    for line in panel.lines:
+        marker = "o" if panel.has_markers else None
+        style: dict[str, Any] = {"color": colour(line.style), "label": line.label, "marker": marker, "markersize": 4}
+        axis.errorbar(line.x, line.y, yerr=line.spread, capsize=3, **style)
+    if panel.x_ticks is not None:
+        axis.set_xticks(panel.x_ticks, [f"{tick:g}" for tick in panel.x_ticks])
+
+
+def draw_bars(axis: Axes, panel: Bars) -> None:
+    width = 0.8 / len(panel.groups)
+    for place, group in enumerate(panel.groups):
+        shift = (place - (len(panel.groups) - 1) / 2) * width
+        spread = [value or 0.0 for value in group.spread] if group.spread is not None else None
+        heights = [math.nan if value is None else value for value in group.values]
+        places = [index + shift for index in range(len(heights))]
+        axis.bar(places, heights, 0.92 * width, yerr=spread, capsize=3, color=colour(group.style), label=group.label)
+    axis.set_xticks(range(len(panel.categories)), list(panel.categories))
+
+
+def draw_histogram(axis: Axes, panel: Histogram) -> None:
+    samples = panel.samples
+    axis.hist(
+        [list(sample.values) for sample in samples],
+        bins=panel.bin_edges(),
+        color=[colour(sample.style) for sample in samples],
+        label=[sample.label for sample in samples],
+    )
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def draw_heat_map(axis: Axes, panel: HeatMap) -> None:
+    cells = [[math.nan if value is None else value for value in row] for row in panel.values]
+    image = axis.imshow(cells, origin="lower", cmap=MAP_COLOURS, aspect="auto")
+    known = [value for row in cells for value in row if not math.isnan(value)]
+    middle = (min(known) + max(known)) / 2
+    for place, row in enumerate(cells):
+        for column, value in enumerate(row):
+            if not math.isnan(value):
+                ink = "white" if value <= middle else "black"
+                axis.text(column, place, f"{value:.{panel.decimals}f}", ha="center", va="center", color=ink, fontsize=9)
+    axis.set_xticks(range(len(panel.columns)), list(panel.columns))
+    axis.set_yticks(range(len(panel.rows)), list(panel.rows))
+    axis.figure.colorbar(image, ax=axis, label=panel.value_label)
+
+
+def draw_points(axis: Axes, groups: Sequence[Points]) -> None:
+    for group in groups:
+        edge = None if group.symbol == "cross" else "white"
+        axis.scatter(
+            group.x,
+            group.y,
+            s=group.size**2,
+            marker=MARKERS[group.symbol],
+            color=colour(group.style),
+            edgecolors=edge,
+            linewidths=1.5 if group.symbol == "cross" else 0.5,
+            label=group.label,
+            zorder=3,
+        )
+
+
+def draw_surface(axis: Axes, panel: Surface) -> None:
+    filled = axis.contourf(panel.x, panel.y, panel.values, levels=12, cmap=MAP_COLOURS)
+    axis.figure.colorbar(filled, ax=axis, label=panel.value_label)
+    draw_points(axis, panel.points)
+
+
+def colour(style: int) -> str:
+    return COLOURS[style % len(COLOURS)]
