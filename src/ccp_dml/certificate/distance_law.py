@@ -28,7 +28,8 @@ class DistanceLaw:
 
     def wrong_rates(self) -> Tensor:
         """The share (T,) of pairs on the wrong side of each threshold; NaN where there are no pairs."""
-        return self._wrong(self.weights) / self.weights.sum()
+        wrong, total = self._wrong(self.weights)
+        return wrong / total
 
     def wrong_rate(self, threshold: float) -> float | None:
         """The same at one threshold, which must be one of those counted at; None where there are no pairs."""
@@ -42,14 +43,20 @@ class DistanceLaw:
         if not self.pairs:
             return None
         place = self._place(margin)
-        weight, value = float(self._wrong(self.weights)[place]), float(self._wrong(self.values)[place])
-        at_margin = float(scaled(self.thresholds[place]))
-        excess = value - at_margin * weight if self.is_same_class else at_margin * weight - value
-        return max(0.0, excess) / float(self.weights.sum())
+        (weights, total), (values, _) = self._wrong(self.weights), self._wrong(self.values)
+        excess = float(values[place] - scaled(self.thresholds[place]) * weights[place])
+        return max(0.0, excess if self.is_same_class else -excess) / float(total)
 
-    def _wrong(self, amounts: Tensor) -> Tensor:
-        below = amounts.cumsum(0)[:-1]
-        return amounts.sum() - below if self.is_same_class else below
+    def _wrong(self, amounts: Tensor) -> tuple[Tensor, Tensor]:
+        """What is on the wrong side of each threshold (T,), and all there is.
+
+        Always summed from the wrong end: the difference to the total would leave rounding where there is nothing.
+        """
+        if self.is_same_class:
+            summed = amounts.flip(0).cumsum(0).flip(0)
+            return summed[1:], summed[0]
+        summed = amounts.cumsum(0)
+        return summed[:-1], summed[-1]
 
     def _place(self, threshold: float) -> int:
         place = int(torch.searchsorted(self.thresholds, threshold))
