@@ -54,7 +54,9 @@ def benchmark(
     from ccp_dml.experiments.outcome import write_outcome
     from ccp_dml.experiments.plan import refuse_changed
     from ccp_dml.experiments.recipe_names import parse_data, parse_methods, recipe_label
+    from ccp_dml.reports.benchmark_folder import BenchmarkFolder
     from ccp_dml.reports.benchmark_formats import as_terminal, table_values
+    from ccp_dml.reports.benchmark_page import write_benchmark_report
 
     refuse_unknown_paper(paper)
     wanted = Benchmark(protocol.value, parse_data(data), parse_methods(methods), repeats, tuple(settings or ()))
@@ -78,11 +80,13 @@ def benchmark(
         workers=workers,
     )
     table = write_outcome(whole, planned, folder, paper)
+    page = write_benchmark_report(BenchmarkFolder.read(folder), folder / "report.html")
     if as_json:
         print_json({"folder": str(folder), "table": table_values(table), "failed": failed_values(failures)})
     elif table.columns:
         out.print(as_terminal(table))
         out.print(f"Tables: {folder / 'table.md'}, .csv, .tex    Results: {folder / 'results.csv'}", soft_wrap=True)
+        out.print(f"Report: {page}", highlight=False, soft_wrap=True)
     if failures:
         show_failures(failures, total=len(asked_for))
         raise typer.Exit(1)

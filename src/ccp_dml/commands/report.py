@@ -6,21 +6,43 @@ from typing import Annotated
 import typer
 
 from ccp_dml.commands.console import Runs, out
+from ccp_dml.errors import UserError
 
 
 def report(
     runs: Runs,
     out_file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = None,
 ) -> None:
-    """Write a self-contained page about one run, or comparing several.
+    """Write a self-contained page about one run, comparing several, or about a benchmark's folder.
 
     Example: `ccp report runs/c2 runs/c2-ccp --out comparison.html`
     """
+    from ccp_dml.reports.benchmark_folder import is_benchmark
     from ccp_dml.reports.page import write_report
     from ccp_dml.reports.run_folder import read_runs
     from ccp_dml.reports.tables import comparison_table
 
+    if any(map(is_benchmark, runs)):
+        return report_benchmark(runs, out_file)
     target = out_file or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     page = write_report(runs, target)
     out.print(comparison_table(read_runs(runs)))
+    out.print(f"Report: {page}", highlight=False, soft_wrap=True)
+    return None
+
+
+def report_benchmark(folders: list[Path], out_file: Path | None) -> None:
+    """The page of one benchmark, in its folder unless another place is named."""
+    from ccp_dml.reports.benchmark_folder import BenchmarkFolder
+    from ccp_dml.reports.benchmark_formats import as_terminal
+    from ccp_dml.reports.benchmark_page import write_benchmark_report
+
+    if len(folders) > 1:
+        raise UserError(
+            "A benchmark's folder is reported on alone; give `ccp report` that folder only, or only folders of runs."
+        )
+    benchmark = BenchmarkFolder.read(folders[0])
+    page = write_benchmark_report(benchmark, out_file or benchmark.path / "report.html")
+    if benchmark.table is not None:
+        out.print(as_terminal(benchmark.table))
     out.print(f"Report: {page}", highlight=False, soft_wrap=True)

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ccp_dml.files import write_text
+from ccp_dml.reports.benchmark_record import write_table
 from ccp_dml.reports.benchmark_table import BenchmarkTable, Cell, TableRow
 from ccp_dml.reports.comparison import MISSING, percent
 from ccp_dml.reports.results import as_csv
@@ -16,7 +17,8 @@ CSV_COLUMNS = ("method", "setting", "dim", "metric", "mean", "sd", "n", "paper",
 
 
 def write_tables(folder: Path, table: BenchmarkTable) -> None:
-    """`table.md`, `table.csv` and `table.tex`."""
+    """`table.md`, `table.csv` and `table.tex` for readers and other programs, `table.json` for the report."""
+    write_table(folder, table)
     for ending, text in (("md", as_markdown(table)), ("csv", as_plain_csv(table)), ("tex", as_latex(table))):
         write_text(folder / f"table.{ending}", text)
 

@@ -1,6 +1,8 @@
 """What a run cost: time per step, what evaluations and reselections took of it, memory."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from statistics import mean
 from typing import Self
 
 from ccp_dml.reports.run_folder import RunFolder, number
@@ -10,7 +12,7 @@ from ccp_dml.reports.run_folder import RunFolder, number
 class Cost:
     """Of one run; None where it was not recorded. Times are seconds, memory bytes."""
 
-    steps: int | None
+    steps: float | None
     seconds: float | None
     seconds_to_best: float | None
     evaluation: float | None  # seconds
@@ -31,6 +33,12 @@ class Cost:
             process_memory=number(memory.get("process")),
             device_memory=number(memory.get("device")),
         )
+
+    @classmethod
+    def mean(cls, costs: Sequence[Self]) -> Self:
+        """Of a run in the mean, as far as all of them recorded it."""
+        values = {one.name: [getattr(cost, one.name) for cost in costs] for one in fields(cls)}
+        return cls(**{name: None if None in known else mean(known) for name, known in values.items()})
 
     @property
     def training(self) -> float | None:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ccp_dml.reports.cost import Cost, ratio
-from ccp_dml.reports.formats import count, duration, megabytes, milliseconds
+from ccp_dml.reports.formats import duration, megabytes, milliseconds, whole
 from ccp_dml.reports.run_folder import RunFolder, run_labels
 from ccp_dml.reports.sections import Section
 
 COLUMNS: dict[str, tuple[Callable[[Cost], Any], Callable[[Any], str]]] = {
     "Time per step": (lambda cost: cost.seconds_per_step, milliseconds),
-    "Steps": (lambda cost: cost.steps, count),
+    "Steps": (lambda cost: cost.steps, whole),
     "Whole time": (lambda cost: cost.seconds, duration),
     "Until the best step": (lambda cost: cost.seconds_to_best, duration),
     "Peak memory": (lambda cost: cost.process_memory, megabytes),
@@ -20,21 +20,30 @@ COLUMNS: dict[str, tuple[Callable[[Cost], Any], Callable[[Any], str]]] = {
 
 def cost(runs: Sequence[RunFolder]) -> Section | None:
     """Time and memory of each run, and as ratios to the first; None where no run recorded a time."""
-    costs = [Cost.of(run) for run in runs]
-    if all(one.seconds is None for one in costs):
+    return cost_table(dict(zip(run_labels(runs), map(Cost.of, runs), strict=True)))
+
+
+def cost_table(costs: dict[str, Cost]) -> Section | None:
+    """A line per label; the first is what the others are measured against."""
+    if all(one.seconds is None for one in costs.values()):
         return None
-    known = {title: column for title, column in COLUMNS.items() if any(column[0](one) is not None for one in costs)}
+    first = next(iter(costs.values()))
+    known = {
+        title: (value, show)
+        for title, (value, show) in COLUMNS.items()
+        if any(value(one) is not None for one in costs.values())
+    }
     rows = [
         {
             "label": label,
             "style": style,
             "cells": [
-                (show(value(one)), ratio(value(one), value(costs[0])) if style > 0 else None)
+                (show(value(one)), ratio(value(one), value(first)) if one is not first else None)
                 for value, show in known.values()
             ],
             "shares": one.shares(),
         }
-        for style, (one, label) in enumerate(zip(costs, run_labels(runs), strict=True))
+        for style, (label, one) in enumerate(costs.items())
     ]
-    content = {"titles": list(known), "rows": rows, "steps_alone": all(one.training is not None for one in costs)}
-    return Section("cost", "Cost", "section_cost.html", content)
+    apart = all(one.training is not None for one in costs.values())
+    return Section("cost", "Cost", "section_cost.html", {"titles": list(known), "rows": rows, "steps_alone": apart})

@@ -33,6 +33,11 @@ def count(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
 
 
+def whole(value: float | None) -> str:
+    """A mean of counts."""
+    return MISSING if value is None else f"{value:,.0f}"
+
+
 def decimals(value: float | None, digits: int) -> str:
     return MISSING if value is None else f"{value:.{digits}f}"
 

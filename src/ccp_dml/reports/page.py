@@ -27,18 +27,30 @@ SCRIPTS = ("report.js", "map.js")
 
 def write_report(runs: Sequence[Path], out: Path) -> Path:
     """Write the report of the run folders `runs` to the file `out`, whole or not at all; the file's path."""
-    out = Path(out)
-    if out.is_dir():
-        raise UserError(
-            f"{out} is a folder; give the file that the report is to be written to, such as {out / 'report.html'}."
-        )
-    page = render(read_runs(runs))
-    write_text(out, page)
+    out = page_file(out)
+    write_text(out, render(read_runs(runs)))
     return out
 
 
+def page_file(out: Path) -> Path:
+    """`out` as the file to write a page to."""
+    if Path(out).is_dir():
+        raise UserError(
+            f"{out} is a folder; give the file that the report is to be written to, such as {out / 'report.html'}."
+        )
+    return Path(out)
+
+
 def render(runs: Sequence[RunFolder]) -> str:
-    """The whole page as text."""
+    """The whole page about runs as text."""
+    title = " and ".join(run_labels(runs)) if len(runs) < 4 else f"{len(runs)} runs"
+    if len(runs) == 1:
+        return fill(title, "Training report", sections_of_one(runs[0]))
+    return fill(title, f"Comparison of {len(runs)} runs", sections_of_many(runs))
+
+
+def fill(title: str, kind: str, sections: Sequence[Section]) -> str:
+    """A page of the given sections as text; `kind` says what it is a report of."""
     jinja = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -49,9 +61,9 @@ def render(runs: Sequence[RunFolder]) -> str:
     jinja.filters.update(formats.FILTERS)
     script = _joined(SCRIPTS)
     return jinja.get_template("report.html").render(
-        title=" and ".join(run_labels(runs)) if len(runs) < 4 else f"{len(runs)} runs",
-        runs=runs,
-        sections=sections_of_one(runs[0]) if len(runs) == 1 else sections_of_many(runs),
+        title=title,
+        kind=kind,
+        sections=sections,
         style=Markup(_joined(STYLES)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -60,7 +72,7 @@ def render(runs: Sequence[RunFolder]) -> str:
 
 
 def sections_of_one(run: RunFolder) -> list[Section]:
-    return _present(
+    return present(
         sections.summary(run),
         curve_sections.curves([run]),
         curve_sections.projections([run]),
@@ -79,7 +91,7 @@ def sections_of_one(run: RunFolder) -> list[Section]:
 def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
     shared = shared_queries(runs)
     places_shown = [place for place, _ in with_gallery(runs)]
-    compared = _present(
+    compared = present(
         sections.comparison(runs),
         curve_sections.curves(runs),
         curve_sections.projections(runs),
@@ -88,7 +100,7 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
         cost(runs),
     )
     for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
-        parts = _present(
+        parts = present(
             sections.summary(run),
             curve_sections.problems(run),
             gallery(run, leave_out=shared) if place in places_shown else None,
@@ -104,9 +116,9 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
     return compared
 
 
+def present(*parts: Section | None) -> list[Section]:
+    return [part for part in parts if part is not None]
+
+
 def _joined(files: Sequence[str]) -> str:
     return "\n".join((HERE / file).read_text(encoding="utf-8") for file in files)
-
-
-def _present(*parts: Section | None) -> list[Section]:
-    return [part for part in parts if part is not None]
