@@ -7,6 +7,7 @@ import typer
 
 from ccp_dml.commands.benchmark import benchmark
 from ccp_dml.commands.cache import cache
+from ccp_dml.commands.certify import certify
 from ccp_dml.commands.config import config
 from ccp_dml.commands.console import err
 from ccp_dml.commands.data import data_app
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(train)
 app.command()(config)
 app.command()(evaluate)
+app.command()(certify)
 app.command("list")(list_things)
 app.command()(report)
 app.command()(benchmark)

@@ -10,7 +10,7 @@ from ccp_dml.certificate.constraint import Constraint
 from ccp_dml.certificate.covering import Covering, covered_by_own_images, covered_by_proxies
 from ccp_dml.certificate.distance_law import PairLaws, pair_laws, threshold_grid
 from ccp_dml.certificate.intervals import Interval, quantile_interval
-from ccp_dml.certificate.thresholds import OperatingPoint, equal_error, threshold_for, trade_off
+from ccp_dml.certificate.thresholds import CurvePoint, OperatingPoint, equal_error, threshold_for, trade_off
 from ccp_dml.certificate.violation import IndependentDistances, Violation, draw_independent, false_matches, misses
 
 
@@ -62,7 +62,7 @@ class SetCertificate:
     false_matches: Violation  # different-class pairs on the wrong side
     at_threshold: dict[str, Violation] | None  # both again, at the threshold for the wanted false-match rate
     equal_error: OperatingPoint | None
-    trade_off: list[OperatingPoint]
+    trade_off: list[CurvePoint]
     covering: Covering
     covering_by_proxies: Covering | None
 

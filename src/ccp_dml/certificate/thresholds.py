@@ -18,6 +18,14 @@ class OperatingPoint:
     miss_rate: float
 
 
+@dataclass(frozen=True)
+class CurvePoint:
+    """The largest threshold whose false-match rate is at most `wanted`: where sets can be compared."""
+
+    wanted: float
+    reached: OperatingPoint
+
+
 def threshold_for(law: DistanceLaw, wanted: float) -> float | None:
     """The largest threshold whose false-match rate is at most `wanted`; None where no pair tells.
 
@@ -28,7 +36,7 @@ def threshold_for(law: DistanceLaw, wanted: float) -> float | None:
     return float(law.thresholds[_last_within(law, wanted)])
 
 
-def trade_off(laws: PairLaws, rates: Sequence[float] = CURVE_RATES) -> list[OperatingPoint]:
+def trade_off(laws: PairLaws, rates: Sequence[float] = CURVE_RATES) -> list[CurvePoint]:
     """The DET curve: for each of the ascending `rates`, the largest threshold that keeps to it, and its misses.
 
     Rates that so few pairs cannot show are left out. Both rates are monotone along the curve.
@@ -41,7 +49,7 @@ def trade_off(laws: PairLaws, rates: Sequence[float] = CURVE_RATES) -> list[Oper
         place = _last_within(laws.different_by_images, rate)
         if rate * laws.different_by_images.pairs >= 1:
             beta = float(laws.different_by_images.thresholds[place])
-            points.append(OperatingPoint(beta, float(false_matches[place]), float(missed[place])))
+            points.append(CurvePoint(rate, OperatingPoint(beta, float(false_matches[place]), float(missed[place]))))
     return points
 
 

@@ -27,6 +27,7 @@ class RunFolder:
     gallery: dict[str, Any] | None
     map_pictures: dict[str, Any] | None = None
     confusion: dict[str, Any] | None = None
+    certificate: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -40,6 +41,9 @@ class RunFolder:
         gallery = _json_object(path / "gallery.json")
         if gallery is not None and not isinstance(gallery.get("queries"), list):
             raise UserError(f"{path / 'gallery.json'} lists no queries; delete it, or train again.")
+        certificate = _json_object(path / "certificate.json")
+        if certificate is not None and not isinstance(certificate.get("sets"), dict):
+            raise UserError(f"{path / 'certificate.json'} certifies no sets; delete it, then `ccp certify {path}`.")
         return cls(
             path=path,
             config=_toml(path / "config.toml"),
@@ -49,6 +53,7 @@ class RunFolder:
             gallery=gallery,
             map_pictures=_json_object(path / "map.json"),
             confusion=_json_object(path / "confusion.json"),
+            certificate=certificate,
         )
 
     @property

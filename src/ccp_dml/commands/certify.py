@@ -1,0 +1,40 @@
+"""`ccp certify`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ccp_dml.commands.console import Json, out, print_json
+
+
+def certify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `ccp train` wrote.")],
+    as_json: Json = False,
+    beta: Annotated[
+        float | None,
+        typer.Option(help="Distance that should separate pairs of one class from others; as the loss has it."),
+    ] = None,
+    alpha: Annotated[float | None, typer.Option(help="Margin on either side of beta, for Markov's bound.")] = None,
+    false_match_rate: Annotated[float, typer.Option(help="Wanted rate to choose a threshold for.")] = 0.01,
+    pairs: Annotated[
+        int, typer.Option(help="Independent pairs of each kind, at most; twice as many images of a set are embedded.")
+    ] = 2000,
+    confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Draws images and pairs.")] = 0,
+) -> None:
+    """Say how often pairs lie on the wrong side of a distance, how sure that is, and which distance to use.
+
+    Example: `ccp certify runs/c2-ccp --false-match-rate 0.001`
+    """
+    from ccp_dml.experiments.certificate import CERTIFICATE, Terms
+    from ccp_dml.experiments.certify_run import certify_run
+    from ccp_dml.reports.certificate_tables import certificate_tables
+
+    certificate = certify_run(run, Terms(beta, alpha, false_match_rate, pairs, confidence, seed))
+    if as_json:
+        return print_json(certificate)
+    for part in certificate_tables(certificate):
+        out.print(part)
+    out.print(f"Written: {run / CERTIFICATE}", highlight=False, soft_wrap=True)
+    return out.print(f"Next:    ccp report {run}    shows it with its curves", highlight=False, soft_wrap=True)

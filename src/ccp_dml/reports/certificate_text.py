@@ -1,0 +1,150 @@
+"""A certificate in words and in rows, the same on the terminal and on the page."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ccp_dml.reports.comparison import MISSING
+
+Certificate = dict[str, Any]  # certificate.json
+KINDS = {"misses": "same class, too far", "false_matches": "different classes, too close"}
+
+
+@dataclass(frozen=True)
+class ViolationRow:
+    """One set's pairs of one kind; every number as text, rates in percent."""
+
+    group: str  # whose pairs
+    kind: str
+    estimate: str
+    of_images: str  # the interval for further images of these classes
+    image_pairs: str
+    of_classes: str  # the interval for further classes like these
+    class_pairs: str
+    bound: str
+    looseness: str
+
+
+@dataclass(frozen=True)
+class CoveringRow:
+    group: str
+    centres: str  # what covers
+    classes: str
+    mean: str
+    worst: str  # the classes with the largest radii, by name
+
+
+def set_names(certificate: Certificate) -> dict[str, str]:
+    """The three sets as a reader should think of them, by their key."""
+    held_out_images = certificate["hold_out"] == "images"
+    validation = "held-out images" if held_out_images else "validation classes"
+    return {"training": "training classes", "validation": validation, "test": "test classes"}
+
+
+def constraint_text(certificate: Certificate) -> str:
+    own = certificate["constraint"]
+    text = f"Two images of one class should be closer than beta = {own['beta']:.4g}, all others farther. "
+    text += f"This beta is {own['origin']}" if own["origin"] == "as given" else f"Beta is {own['origin']}"
+    if own["alpha"] is None:
+        return f"{text}; there is no alpha, and so no Markov bound (give one with --alpha)."
+    scale = "" if own["scale"] == "distance" else " on half the squared distance"
+    return f"{text}; alpha = {own['alpha']:.4g}{scale}."
+
+
+def threshold_text(certificate: Certificate) -> str:
+    """What a product needs: the threshold, and what it did on classes that did not choose it."""
+    threshold = certificate["threshold"]
+    if threshold is None:
+        return "No threshold could be chosen, as the validation images are all of one class."
+    interval, sure = threshold["interval"], confidence_text(certificate)
+    low, high = (MISSING if interval[end] is None else f"{interval[end]:.4g}" for end in ("low", "high"))
+    text = (
+        f"To match at most {share(threshold['wanted'])} % of different images falsely, call two images a match up to "
+        f"the distance {threshold['beta']:.4g} ({sure} interval {low} to {high}), as measured on "
+        f"{set_names(certificate)['validation']}."
+    )
+    if interval["low"] is not None:
+        text += " Up to the low end of the interval the rate is kept with confidence."
+    measured = certificate["sets"]["test"]["at_threshold"]
+    false, missed = (measured[kind]["by_images"] for kind in ("false_matches", "misses"))
+    return (
+        f"{text} On test classes the same distance matches {share(false['estimate'])} % falsely "
+        f"({interval_text(false)}) and misses {share(missed['estimate'])} % ({interval_text(missed)})."
+    )
+
+
+def violation_rows(certificate: Certificate) -> Iterator[ViolationRow]:
+    names = set_names(certificate)
+    for key, part in certificate["sets"].items():
+        for kind, kind_name in KINDS.items():
+            violation = part[kind]
+            images, classes = violation["by_images"], violation["by_classes"]
+            loose = violation["looseness"]
+            yield ViolationRow(
+                names[key],
+                kind_name,
+                share(images["estimate"]),
+                interval_text(images),
+                f"{images['pairs']:,}",
+                interval_text(classes),
+                f"{classes['pairs']:,}",
+                share(violation["bound"]),
+                MISSING if loose is None else f"{loose:,.3g} ×",  # noqa: RUF001
+            )
+
+
+def covering_rows(certificate: Certificate) -> Iterator[CoveringRow]:
+    names = set_names(certificate)
+    centres = {"covering": "k of its own images, mean over k", "covering_by_proxies": "its proxies"}
+    for key, part in certificate["sets"].items():
+        for field, what in centres.items():
+            covering = part[field]
+            if covering is not None:
+                worst = ", ".join(f"{one['name']} ({one['radius']:.3f})" for one in covering["worst"])
+                yield CoveringRow(names[key], what, f"{len(covering['radii']):,}", f"{covering['mean']:.3f}", worst)
+
+
+def notes(certificate: Certificate) -> list[str]:
+    """What must be known to read the numbers rightly."""
+    said = [
+        f"Estimates are from all pairs, intervals ({confidence_text(certificate)}, exact) from pairs that share no "
+        "image, for further images of the same classes, or no class, for further classes like these.",
+        "The network has learned from the training images: their lines describe, they promise nothing about new ones.",
+    ]
+    if certificate["selected_on"] == "test":
+        said.append(
+            "The network was selected on the test classes, and the threshold chosen on them: no line is about unseen "
+            "classes."
+        )
+    names = set_names(certificate)
+    for key, part in certificate["sets"].items():
+        if part["images"] < part["of_images"]:
+            said.append(
+                f"Of the {part['of_images']:,} images in {part['of_classes']:,} {names[key]}, {part['images']:,} in "
+                f"{part['classes']:,} were drawn; --pairs sets how many."
+            )
+    if certificate["constraint"]["scale"] != "distance" and certificate["sets"]["test"]["unit_length"] < 1:
+        said.append(
+            f"{share(certificate['sets']['test']['unit_length'])} % of the test embeddings have unit length, where "
+            "half the squared distance is 1 minus the similarity that the loss saw; the bound holds for the others, too."
+        )
+    return said
+
+
+def confidence_text(certificate: Certificate) -> str:
+    return f"{100 * certificate['terms']['confidence']:g} %"
+
+
+def interval_text(rate: dict[str, Any]) -> str:
+    """For example "0.8 to 1.6"; a rate of no pairs could be anything."""
+    return f"{share(rate['low'])} to {share(rate['high'])}" if rate["pairs"] else MISSING
+
+
+def share(value: float | None) -> str:
+    """A fraction in percent, with as many digits as make it readable: 12.3, 1.23, 0.012."""
+    if value is None:
+        return MISSING
+    percent = 100 * value
+    if percent == 0 or percent >= 99.95:
+        return f"{percent:.0f}"
+    return f"{percent:.1f}" if percent >= 9.995 else f"{percent:.2f}" if percent >= 0.0995 else f"{percent:.2g}"
