@@ -5,6 +5,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+LoggerName = Literal["none", "tensorboard", "csv", "mlflow", "wandb"]
+
 
 class Section(BaseModel):
     """A part of the configuration; an unknown key is an error."""
@@ -125,6 +127,7 @@ class RunConfig(Section):
     cache: str | None = Field(None, description="folder of a frozen backbone's features; unset: the user's cache")
     evaluation_batch: int = Field(128, ge=1, description="images embedded at once outside training")
     deterministic: bool = Field(True, description="the same result, bit for bit, on the same machine")
+    logger: LoggerName = Field("none", description="where evaluations are logged besides metrics.jsonl")
     map_points: int = Field(400, ge=0, description="images per side on the map that each problem leaves; 0: no maps")
 
 
