@@ -40,7 +40,8 @@ class BenchmarkFolder:
         missing = [key for key in ("protocol", "data", "methods", "repeats", "settings") if key not in request]
         if missing:
             raise UserError(f"{path / FILE} does not say {missing[0]!r}; restore it, or run the benchmark anew.")
-        folders = sorted(file.parent for file in path.glob("*/repeat*/**/config.toml"))
+        order = [_label(method) for method in request["methods"]]
+        folders = [file.parent for method in order for file in sorted(path.glob(f"{method}/repeat*/**/config.toml"))]
         return cls(
             path=path,
             request=request,
@@ -56,11 +57,10 @@ class BenchmarkFolder:
 
     def methods(self) -> dict[str, list[RunFolder]]:
         """The runs of each method, in the order of the request; methods without a run yet are left out."""
-        order = [Path(method).stem if method.endswith(".toml") else method for method in self.request["methods"]]
-        grouped: dict[str, list[RunFolder]] = {method: [] for method in order}
+        grouped: dict[str, list[RunFolder]] = {}
         for name, run in self.runs.items():
             grouped.setdefault(name.partition("/")[0], []).append(run)
-        return {method: runs for method, runs in grouped.items() if runs}
+        return grouped
 
     def command(self) -> str:
         """What does it again, or continues it."""
@@ -69,6 +69,11 @@ class BenchmarkFolder:
         options += ["--repeats", str(request["repeats"])]
         options += [part for setting in request["settings"] for part in ("--set", setting)]
         return shlex.join(["ccp", "benchmark", request["protocol"], *options, "--out", str(self.path)])
+
+
+def _label(method: str) -> str:
+    """What folders call a method: a recipe of one's own goes by its file's name without the ending."""
+    return Path(method).stem if method.endswith(".toml") else method
 
 
 def _svg_uri(path: Path) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ccp_dml.reports.cost import Cost, ratio
-from ccp_dml.reports.formats import duration, megabytes, milliseconds, whole
+from ccp_dml.reports.formats import duration, megabytes, milliseconds, share, whole
 from ccp_dml.reports.run_folder import RunFolder, run_labels
 from ccp_dml.reports.sections import Section
 
@@ -12,6 +12,8 @@ COLUMNS: dict[str, tuple[Callable[[Cost], Any], Callable[[Any], str]]] = {
     "Time per step": (lambda cost: cost.seconds_per_step, milliseconds),
     "Steps": (lambda cost: cost.steps, whole),
     "Whole time": (lambda cost: cost.seconds, duration),
+    "Evaluation": (lambda cost: cost.share(cost.evaluation), share),
+    "Reselection": (lambda cost: cost.share(cost.reselection), share),
     "Until the best step": (lambda cost: cost.seconds_to_best, duration),
     "Peak memory": (lambda cost: cost.process_memory, megabytes),
     "Peak GPU memory": (lambda cost: cost.device_memory, megabytes),
@@ -38,7 +40,7 @@ def cost_table(costs: dict[str, Cost]) -> Section | None:
             "label": label,
             "style": style,
             "cells": [
-                (show(value(one)), ratio(value(one), value(first)) if one is not first else None)
+                (show(value(one)), ratio(value(one), value(first)) if one is not first and show is not share else None)
                 for value, show in known.values()
             ],
             "shares": one.shares(),

@@ -57,7 +57,8 @@ class EmbeddingMap:
 def embedding_map(run: RunFolder) -> EmbeddingMap | None:
     """Draw the maps that the run left; None where it left none.
 
-    One plane serves all problems: what moves between two of them is the embedding, not the axes.
+    One pair of axes serves all problems: what moves between two of them is the embedding, not the axes. Where axes must
+    be chosen, each problem is centred first: a shift of everything changes no distance, but would claim an axis.
     """
     problems = read_problems(run.path)
     if not problems:
@@ -66,6 +67,9 @@ def embedding_map(run: RunFolder) -> EmbeddingMap | None:
     chosen = {side: shown_points(getattr(problems[0], side)) for side in ("train", "validation")}
     following = {before.problem: after for before, after in pairwise(problems)}
     clouds = [_cloud(problem, following.get(problem.problem), chosen) for problem in kept]
+    dimensions = problems[0].train.embeddings.shape[1]
+    if dimensions > 2:
+        clouds = [_centred(cloud) for cloud in clouds]
     plane = principal_plane(torch.cat([part for cloud in clouds for part in cloud.values()]))
     flat = [{name: plane.project(part) for name, part in cloud.items()} for cloud in clouds]
     extent = torch.cat([part for cloud in flat for part in cloud.values()])
@@ -75,7 +79,7 @@ def embedding_map(run: RunFolder) -> EmbeddingMap | None:
         sides={side: _side(run, side, getattr(problems[0], side), chosen[side]) for side in chosen},
         frames=[_frame(problem, cloud, low, high) for problem, cloud in zip(kept, flat, strict=True)],
         proxies_per_class=max(0 if one.converged is None else one.converged.shape[1] for one in kept),
-        dimensions=problems[0].train.embeddings.shape[1],
+        dimensions=dimensions,
         share=plane.share,
     )
 
@@ -89,6 +93,12 @@ def _cloud(problem: ProblemMap, following: ProblemMap | None, chosen: dict[str, 
         "selected": None if following is None else following.selected,
     }
     return {name: part.flatten(0, -2).double() for name, part in parts.items() if part is not None}
+
+
+def _centred(cloud: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Everything moved so that the images' mean is the origin; proxies move along."""
+    mean = torch.cat([cloud["train"], cloud["validation"]]).mean(0)
+    return {name: part - mean for name, part in cloud.items()}
 
 
 def _frame(problem: ProblemMap, cloud: dict[str, Tensor], low: Tensor, high: Tensor) -> Frame:

@@ -29,6 +29,10 @@ def megabytes(size: float | None) -> str:
     return MISSING if size is None else f"{size / 2**20:,.0f} MB"
 
 
+def share(value: float | None) -> str:
+    return MISSING if value is None else f"{percent(value)} %"
+
+
 def count(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
 

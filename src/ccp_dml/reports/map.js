@@ -20,7 +20,7 @@ function makeMap(figure) {
   let timer = null;
 
   for (const [kind, layer] of layers) {
-    [...layer.querySelectorAll("circle, path")].forEach((element, index) => {
+    [...layer.querySelectorAll("circle, rect")].forEach((element, index) => {
       const classId = element.parentNode.dataset.class;
       marks.push({ kind, index, element, classId, side: classId.split("-")[0], label: Number(classId.split("-")[1]) });
     });

@@ -31,7 +31,15 @@ def embedding_maps(runs: Sequence[RunFolder]) -> Section | None:
         for side in one["map"].sides.values()
         if side.sheet is not None
     }
-    content = {"maps": maps, "sheets": sheets, "sides": SIDES, "proxies": PROXIES}
+    drawn = [one["map"] for one in maps]
+    content = {
+        "maps": maps,
+        "sheets": sheets,
+        "sides": SIDES,
+        "proxies": PROXIES,
+        "moves": any(len(one.frames) > 1 for one in drawn),
+        "has_proxies": any(one.proxies_per_class for one in drawn),
+    }
     return Section("map", "Map of the embedding", "section_map.html", content)
 
 
