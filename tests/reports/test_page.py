@@ -40,7 +40,7 @@ def test_one_run_tells_what_was_trained_and_how_good_it_is(two_runs: list[Path],
 
 def test_sections_come_in_a_reader_s_order(two_runs: list[Path]) -> None:
     baseline, ccp = read_runs(two_runs)
-    common = ["gallery", "scores", "cost", "configuration", "environment", "reproduce"]
+    common = ["gallery", "certificate", "scores", "cost", "configuration", "environment", "reproduce"]
     assert [part.id for part in sections_of_one(ccp)] == ["summary", "curves", "projections", "problems", *common]
     assert [part.id for part in sections_of_one(baseline)] == ["summary", "curves", *common]
     several = [part.id for part in sections_of_many([baseline, ccp])]

@@ -1,6 +1,6 @@
 """The certificate of a run: its network's embeddings of training, validation and test images, measured and written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ccp_dml.data.loading import auto_workers, load_rows
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import embed
 from ccp_dml.experiments.build_loss import checked_arguments
+from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.files import write_json
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.models.embedder import Embedder
@@ -58,23 +59,29 @@ class Parts:
     validation: TestSet
     test: TestSet
 
-    def whole(self) -> dict[str, LabelledSet]:
-        """By name, queries and gallery together: a pair is a pair, whichever of the two is looked for."""
-        return {"training": self.learned, "validation": united(self.validation), "test": united(self.test)}
+    def sides(self) -> dict[str, list[LabelledSet]]:
+        """By name; queries and gallery stay apart, as they share a numbering of classes, but not always a source."""
+        return {"training": [self.learned], "validation": sides_of(self.validation), "test": sides_of(self.test)}
+
+
+def sides_of(part: TestSet) -> list[LabelledSet]:
+    return [part.queries] if part.gallery is None else [part.queries, part.gallery]
 
 
 def write_certificate(
-    config: Config, folder: Path, network: Embedder, parts: Parts, best_problem: int, terms: Terms
+    config: Config, logbook: Logbook, network: Embedder, parts: Parts, best_step: int, terms: Terms
 ) -> dict[str, Any] | None:
-    """Certify `network`, the best of the run in `folder`, which the problem `best_problem` gave; what was written.
+    """Certify `network`, which the evaluation at `best_step` of the run found best; what was written into its folder.
 
     Nothing is, and None comes back, where neither terms nor loss nor validation pairs say what to measure.
     """
-    embedded = {name: embed_part(config, network, part, name, terms) for name, part in parts.whole().items()}
+    embedded = {name: embed_part(config, network, sides, name, terms) for name, sides in parts.sides().items()}
     threshold = choose_threshold(embedded["validation"], terms.false_match_rate, terms.confidence)
     constraint = settle_constraint(config.loss, terms, threshold)
     if constraint is None:
         return None
+    best_problem = next(row["problem"] for row in logbook.rows() if row["step"] == best_step)
+    proxies = {"training": proxies_of_problem(logbook.folder, best_problem)}
     certificate = {
         "terms": asdict(terms),
         "constraint": asdict(constraint),
@@ -82,35 +89,36 @@ def write_certificate(
         "hold_out": config.protocol.hold_out,
         "selected_on": config.protocol.select_on,
         "sets": {
-            name: asdict(
-                certify_set(
-                    part,
-                    constraint,
-                    threshold,
-                    terms.confidence,
-                    proxies_of_problem(folder, best_problem) if name == "training" else None,
-                )
-            )
+            name: asdict(certify_set(part, constraint, threshold, terms.confidence, proxies.get(name)))
             for name, part in embedded.items()
         },
     }
-    write_json(folder / CERTIFICATE, certificate)
+    write_json(logbook.folder / CERTIFICATE, certificate)
     return certificate
 
 
-def embed_part(config: Config, network: Embedder, part: LabelledSet, name: str, terms: Terms) -> EmbeddedSet:
-    """Embeddings as the loss normalises them, of as many images as the wanted pairs take, drawn for the set `name`."""
-    rows = draw_images(part.labels, 2 * terms.pairs, generator(terms.seed, "certificate images", name))
-    workers = config.run.workers if config.run.workers is not None else auto_workers(part.source)
-    embeddings, labels = embed(network, load_rows(part, rows, None, config.run.evaluation_batch, workers))
+def embed_part(config: Config, network: Embedder, sides: Sequence[LabelledSet], name: str, terms: Terms) -> EmbeddedSet:
+    """Embeddings as the loss normalises them, of as many images as the wanted pairs take, drawn for the set `name`.
+
+    A pair is a pair, whichever of the two is looked for: queries and gallery are one set here.
+    """
+    all_labels = torch.cat([side.labels for side in sides])
+    rows = draw_images(all_labels, 2 * terms.pairs, generator(terms.seed, "certificate images", name))
+    embeddings, start = [], 0
+    for side in sides:
+        own = rows[(rows >= start) & (rows < start + len(side))] - start
+        workers = config.run.workers if config.run.workers is not None else auto_workers(side.source)
+        if len(own):
+            embeddings.append(embed(network, load_rows(side, own, None, config.run.evaluation_batch, workers))[0])
+        start += len(side)
     normalise = NORMALISERS[checked_arguments(config.loss).get("normalise", "none")]  # most have nothing left to do
     return EmbeddedSet.make(
-        normalise(embeddings),
-        labels,
-        part.class_names,
+        normalise(torch.cat(embeddings)),
+        all_labels[rows],
+        sides[0].class_names,
         generator(terms.seed, "certificate pairs", name),
-        of_images=len(part),
-        of_classes=len(torch.unique(part.labels)),
+        of_images=len(all_labels),
+        of_classes=len(torch.unique(all_labels)),
     )
 
 
@@ -144,16 +152,3 @@ def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
     if problem_map.converged is None:
         return {}
     return dict(zip(problem_map.train.class_names, problem_map.converged, strict=True))
-
-
-def united(part: TestSet) -> LabelledSet:
-    """Queries and gallery, which share a source and a numbering of classes, as one set."""
-    if part.gallery is None:
-        return part.queries
-    queries, gallery = part.queries, part.gallery
-    return LabelledSet(
-        queries.source,
-        torch.cat([queries.positions, gallery.positions]),
-        torch.cat([queries.labels, gallery.labels]),
-        queries.class_names,
-    )

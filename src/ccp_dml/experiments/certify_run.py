@@ -6,9 +6,11 @@ from typing import Any
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.certificate import Parts, Terms, write_certificate
 from ccp_dml.experiments.datasets import build_data
+from ccp_dml.experiments.frozen import FrozenFeatures
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.scoring import load_network
 from ccp_dml.experiments.training import classes_to_learn_and_to_select_on
+from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.reports.run_folder import RunFolder
 
 
@@ -20,11 +22,15 @@ def certify_run(folder: Path, terms: Terms) -> dict[str, Any]:
         raise UserError(f"{folder} is not finished; continue it with `ccp train --resume --out {folder}` first.")
     logbook = Logbook.reopen(folder)
     config = logbook.config()
+    frozen = FrozenFeatures()
+    logbook.pin_backbone(frozen.backbone_digest(config))
     halves = build_data(config.data)
-    learned, validation = classes_to_learn_and_to_select_on(config.protocol, halves)
-    network = load_network(logbook, config, halves.test)
-    parts = Parts(learned, validation, halves.test)
-    certificate = write_certificate(config, folder, network, parts, best["problem"], terms)
+    learned, validation = classes_to_learn_and_to_select_on(
+        config.protocol, frozen.see_halves(config, halves, Watcher())
+    )
+    test = frozen.see_test(config, halves.test, Watcher())
+    network = load_network(logbook, config, test)
+    certificate = write_certificate(config, logbook, network, Parts(learned, validation, test), best["step"], terms)
     if certificate is None:
         raise UserError(
             f"The loss {config.loss.name!r} of {folder} has no threshold of its own, and its validation images are all "

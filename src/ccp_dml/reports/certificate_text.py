@@ -59,7 +59,7 @@ def threshold_text(certificate: Certificate) -> str:
     interval, sure = threshold["interval"], confidence_text(certificate)
     low, high = (MISSING if interval[end] is None else f"{interval[end]:.4g}" for end in ("low", "high"))
     text = (
-        f"To match at most {share(threshold['wanted'])} % of different images falsely, call two images a match up to "
+        f"To match at most {100 * threshold['wanted']:g} % of different images falsely, call two images a match up to "
         f"the distance {threshold['beta']:.4g} ({sure} interval {low} to {high}), as measured on "
         f"{set_names(certificate)['validation']}."
     )
@@ -126,7 +126,7 @@ def notes(certificate: Certificate) -> list[str]:
     if certificate["constraint"]["scale"] != "distance" and certificate["sets"]["test"]["unit_length"] < 1:
         said.append(
             f"{share(certificate['sets']['test']['unit_length'])} % of the test embeddings have unit length, where "
-            "half the squared distance is 1 minus the similarity that the loss saw; the bound holds for the others, too."
+            "half the squared distance is 1 minus the similarity that the loss saw; the bound holds for the rest, too."
         )
     return said
 

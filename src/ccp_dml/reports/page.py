@@ -13,6 +13,7 @@ from markupsafe import Markup
 from ccp_dml.errors import UserError
 from ccp_dml.files import write_text
 from ccp_dml.reports import curve_sections, formats, sections
+from ccp_dml.reports.certificate_section import certificate
 from ccp_dml.reports.confusion_sections import confusion
 from ccp_dml.reports.cost_sections import cost
 from ccp_dml.reports.gallery_sections import gallery, shared_gallery, shared_queries, with_gallery
@@ -80,6 +81,7 @@ def sections_of_one(run: RunFolder) -> list[Section]:
         embedding_maps([run]),
         gallery(run),
         confusion(run),
+        certificate(run),
         sections.scores(run),
         cost([run]),
         sections.configuration(run),
@@ -105,6 +107,7 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
             curve_sections.problems(run),
             gallery(run, leave_out=shared) if place in places_shown else None,
             confusion(run) if place in places_shown else None,
+            certificate(run),
             sections.scores(run),
             sections.configuration(run),
             sections.environment(run),
