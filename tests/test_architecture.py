@@ -11,12 +11,13 @@ SOURCE = Path(ccp_dml.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
 # Everything a part may import, by the first name after `ccp_dml.`; what is not listed may import anything.
-FOUNDATION = {"errors", "seeds", "files", "config"}
+FOUNDATION = {"errors", "seeds", "files", "digests", "config"}
 ALLOWED = {
     "functional": {"functional"},
     "errors": set(),
     "seeds": set(),
     "files": set(),
+    "digests": set(),
     "patience": set(),
     "stopwatch": set(),
     "config": set(),
@@ -29,6 +30,7 @@ ALLOWED = {
     "objective": {"proxies"},
     "trainer": {"errors", "functional", "stopwatch"},
     "projections": {"functional", "patience", "proxies", "seeds", "stopwatch"},
+    "certificate": {"certificate", "errors", "functional"},
     "checkpoint": FOUNDATION,
     "reports": FOUNDATION | {"checkpoint", "functional", "data", "reports", "layers"},
 }

@@ -26,6 +26,12 @@ def atomic(path: Path) -> Iterator[Path]:
         scratch.unlink(missing_ok=True)
 
 
+def cache_home() -> Path:
+    """Where this user's machine keeps what can be computed again."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "ccp-dml"
+
+
 def current_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -27,6 +27,28 @@ class ProgressWatcher(Watcher):
     def note(self, text: str) -> None:
         self.console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
+    def extracting(self, done: int, total: int) -> None:
+        if not self.console.is_terminal:
+            if done == total or monotonic() - self.last_line > QUIET_SECONDS:
+                self.console.print(f"Features {done:,} of {total:,}", highlight=False)
+                self.last_line = monotonic()
+            return
+        if self.bar is None:
+            self.bar = Progress(
+                TextColumn("Features {task.completed:,.0f}/{task.total:,.0f}"),
+                BarColumn(bar_width=24),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self.console,
+                refresh_per_second=4,
+            )
+            self.task = self.bar.add_task("", total=total)
+            self.bar.start()
+        self.bar.update(self.task, completed=done)
+        if done == total:
+            self.close()
+
     def start(self, config: Config, step: int) -> None:
         self.images_per_step = config.train.classes_per_batch * config.train.images_per_class
         self.window_start, self.window_step = monotonic(), step

@@ -175,3 +175,18 @@ def test_an_unknown_backbone(image_folder, tmp_path, capsys):
 def test_evaluating_what_is_no_run(tmp_path, capsys):
     refused(capsys, main(["evaluate", str(tmp_path)]), str(tmp_path))
     refused(capsys, main(["report", str(tmp_path)]), str(tmp_path))
+
+
+def test_features_of_another_width_do_not_resume_a_run(features, tmp_path, capsys):
+    run = tmp_path / "run"
+    steps = ["--set", "train.max_steps=4", "--set", "train.evaluate_every=4", "--set", "train.classes_per_batch=4"]
+    assert main(["train", "features", "c2", "--set", f"data.path={features}", *steps, "--out", str(run)]) == 0
+    arrays = dict(np.load(features))
+    np.savez(features, **{**arrays, "features": arrays["features"][:, :7]})
+    (run / "result.json").unlink()
+    before = {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()}
+    assert main(["train", "--resume", "--out", str(run)]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "does not fit the network" in message
+    assert "another width" in message
+    assert {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()} == before

@@ -33,33 +33,36 @@ class PlanEntry:
 def train_plan(
     noun: str,
     folder: Path,
-    runs: "Sequence[PlannedRun]",
+    left: "Sequence[PlannedRun]",
     write_down: Callable[[], None],
-    train: "Callable[[Sequence[PlannedRun], int, PlanWatcher], list[Failure]]",
+    train: "Callable[[int, PlanWatcher], list[Failure]]",
     workers: int | None,
-    total: int | None = None,
+    done: int,
+    total: int,
 ) -> "list[Failure]":
-    """Check all runs that are left, then `write_down` what the folder is for, and `train` them; those that failed.
+    """Check the runs that are `left`, then `write_down` what the folder is for, and `train`; the runs that failed.
 
-    `total` is the number of runs in the end, where the plan does not know them all yet.
+    `done` of `total` runs need no training; `train` gets the number of workers and a watcher.
     """
     import torch
 
     from ccp_dml.experiments.locks import lock
-    from ccp_dml.experiments.plan import standing
     from ccp_dml.experiments.rehearsal import rehearse
     from ccp_dml.plan_progress import PlanProgress
+    from ccp_dml.progress import ProgressWatcher
 
-    left = [run for run in runs if standing(run.folder).state != "done"]
-    for note in rehearse(left):
-        err.print(note, style="yellow", highlight=False, markup=False)
     signal.signal(signal.SIGTERM, _as_interrupt)
+    watcher = ProgressWatcher(err)
+    try:
+        for note in rehearse(left, watcher):
+            watcher.note(note)
+    finally:
+        watcher.close()
     with lock(folder / ".lock", f"{folder} is in use by another `ccp {noun}`; wait for it, or give --out another."):
         write_down()
         try:
-            done = len(runs) - len(left)
-            with PlanProgress(err, folder / "log.txt", len(runs) if total is None else total, done) as progress:
-                return train(left, workers or max(1, torch.cuda.device_count()), progress)
+            with PlanProgress(err, folder / "log.txt", total, done) as progress:
+                return train(workers or max(1, torch.cuda.device_count()), progress)
         except KeyboardInterrupt:
             err.print("Interrupted; the same command continues it.", highlight=False)
             raise
@@ -128,10 +131,10 @@ def failed_values(failures: "Sequence[Failure]") -> list[dict[str, str]]:
     return [{"name": one.run.name, "message": one.message, "folder": str(one.run.folder)} for one in failures]
 
 
-def show_failures(failures: "Sequence[Failure]", total: int) -> None:
+def show_failures(failures: "Sequence[Failure]", total: int, then: str = "the same command tries them again") -> None:
     from ccp_dml.experiments.worker import LOG
 
-    err.print(f"{len(failures)} of {total} runs failed; the same command tries them again:", style="red")
+    err.print(f"{len(failures)} of {total} runs failed; {then}:", style="red")
     for one in failures:
         text = f"  {one.run.name}: {one.message} (log: {one.run.folder / LOG})"
         err.print(text, style="red", highlight=False, markup=False, soft_wrap=True)

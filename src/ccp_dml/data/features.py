@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ccp_dml.data.halves import SPLITS, divide
 from ccp_dml.data.labelled import DataHalves
+from ccp_dml.digests import tensor_digest
 from ccp_dml.errors import UserError
 
 
@@ -33,6 +34,9 @@ class FeatureRows:
 
     def picture(self, position: int) -> Image.Image | None:  # noqa: ARG002 there is nothing to see in any row
         return None
+
+    def signature(self, positions: Tensor) -> str:
+        return tensor_digest([("features", self.features[positions])])
 
 
 def load_features(path: str | Path, *, drop_small_classes: bool = False) -> DataHalves:

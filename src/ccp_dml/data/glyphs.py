@@ -30,6 +30,8 @@ from ccp_dml import seeds
 from ccp_dml.data import glyph_drawing
 from ccp_dml.data.glyph_drawing import FACES, SIDE, clean_drawing, distort
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.digests import digest, tensor_digest
+from ccp_dml.files import cache_home
 
 CHARACTERS = (
     "0123456789"
@@ -51,7 +53,7 @@ BATCH = 400  # images distorted together; their neighbours come from the same ba
 
 def load_glyphs(images_per_class: int = IMAGES_PER_CLASS, cache: Path | None = None) -> DataHalves:
     """Both halves, drawn in some seconds at the first call and read from `cache` afterwards (default: the user's)."""
-    folder = _default_cache() if cache is None else cache
+    folder = cache_home() if cache is None else cache
     images, faces = _read_or_draw(images_per_class, folder)
     source = GlyphSource(images, faces, images_per_class)
     labels = torch.arange(len(CLASSES)).repeat_interleave(images_per_class)
@@ -95,6 +97,9 @@ class GlyphSource:
     def picture(self, position: int) -> Image.Image:
         return Image.fromarray(self.images[position, 0].numpy())
 
+    def signature(self, positions: Tensor) -> str:
+        return digest(inspect.getsource(augment), tensor_digest([("images", self.images[positions])]))
+
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     """Small turns, shears, stretches and shifts, and in every second image light for dark: uint8 (B, 1, H, W)."""
@@ -129,11 +134,6 @@ def draw(images_per_class: int) -> tuple[Tensor, Tensor]:
 
 def _clean(character: str, face: int) -> np.ndarray | None:
     return clean_drawing(character, list(FACES)[face])
-
-
-def _default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "ccp-dml"
 
 
 def _fingerprint(images_per_class: int) -> str:

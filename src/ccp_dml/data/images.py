@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ccp_dml.data.listing import listing
 from ccp_dml.data.transforms import ImageTransform, apply_seeded
+from ccp_dml.digests import digest, file_digest
 from ccp_dml.errors import UserError
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -38,6 +39,10 @@ class ImageFiles:
 
     def name(self, position: int) -> str:
         return str(self.paths[position])
+
+    def signature(self, positions: Tensor) -> str:
+        contents = [file_digest(self.paths[position]) for position in positions.tolist()]
+        return digest(repr(self._train_transform), repr(self._eval_transform), *contents)
 
     def picture(self, position: int) -> Image.Image:
         path = self.paths[position]

@@ -29,6 +29,9 @@ class Source(Protocol):
     def picture(self, position: int) -> Image.Image | None:
         """The item as a person would look at it; None where there is nothing to see."""
 
+    def signature(self, positions: Tensor) -> str:
+        """Changes with anything that could change what `load` gives for `positions`: contents and transforms."""
+
 
 @dataclass(frozen=True)
 class LabelledSet:

@@ -64,16 +64,18 @@ def evaluation_batches(data: LabelledSet, batch_size: int, workers: int = 0) -> 
     return load_rows(data, torch.arange(len(data)), None, batch_size, workers)
 
 
-def load_rows(data: LabelledSet, rows: Tensor, seed: int | None, batch_size: int, workers: int = 0) -> Iterator[Batch]:
+def load_rows(
+    data: LabelledSet, rows: Tensor, seed: int | None, batch_size: int, workers: int = 0, first_block: int = 0
+) -> Iterator[Batch]:
     """The given `rows` (n,) in order: inputs (B, ...) and labels (B,), in blocks of `batch_size`.
 
     With a `seed` under the training augmentation, which differs between repetitions of a row; otherwise under the
-    evaluation transform.
+    evaluation transform. With `first_block` the blocks before it are left out, and the others are as ever.
     """
     requests: list[Request] = [
         (block.tolist(), None if seed is None else seeds.derive_seed(seed, "block", number))
         for number, block in enumerate(rows.split(batch_size))
-    ]
+    ][first_block:]
     loader = _loader(data, requests, min(workers, len(requests)), pin_memory=False, persistent=False)
     return map(_checked, loader)
 

@@ -14,6 +14,7 @@ from ccp_dml.data.downloads import RemoteFile
 from ccp_dml.data.inventory import SplitSize
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.published import Published, Survey, differences, not_found
+from ccp_dml.digests import tensor_digest
 from ccp_dml.errors import UserError
 
 SIZES = {"train": SplitSize(10, 60_000), "test": SplitSize(10, 10_000)}
@@ -47,6 +48,9 @@ class DigitImages:
 
     def picture(self, position: int) -> Image.Image:
         return Image.fromarray(self.images[position].numpy())
+
+    def signature(self, positions: Tensor) -> str:
+        return tensor_digest([("images", self.images[positions])])
 
 
 def load_mnist(root: str | Path) -> DataHalves:

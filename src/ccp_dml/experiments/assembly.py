@@ -13,6 +13,7 @@ from ccp_dml.config import Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import TrainingBatches, evaluation_batches, load_rows
 from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.errors import UserError
 from ccp_dml.evaluation import embed, score
 from ccp_dml.experiments.build import build_objective, build_optimizer
 from ccp_dml.experiments.logbook import Logbook
@@ -86,10 +87,10 @@ def assemble(
     def after_evaluation(evaluation: Evaluation) -> None:
         row = log_row(evaluation, projections)
         logbook.record(row)
+        watcher.evaluation(row, projections.run_patience.best)
         if evaluation.is_best:
             logbook.save_best(projections.best_of_run)
         logbook.save(collect_state(network, projections, trainer))
-        watcher.evaluation(row, projections.run_patience.best)
 
     trainer = Trainer(
         fabric,
@@ -166,7 +167,13 @@ def collect_state(network: Embedder, projections: IterativeProjections, trainer:
 
 
 def restore(state: dict[str, Any], network: Embedder, projections: IterativeProjections, trainer: Trainer) -> None:
-    network.load_state_dict(state["network"])
+    try:
+        network.load_state_dict(state["network"])
+    except RuntimeError as error:
+        raise UserError(
+            "The checkpoint does not fit the network, probably because the features have another width than those the "
+            f"run began with; restore the data, or start another run ({str(error).splitlines()[-1].strip()})."
+        ) from None
     trainer.objective.load_state_dict(state["objective"])
     projections.load_state_dict(state["projections"])
     trainer.load_state_dict(state["trainer"])

@@ -20,15 +20,15 @@ from ccp_dml.proxies import ClassProxies
 from ccp_dml.seeds import derive_seed, generator
 
 
-def build_network(model: ModelConfig, data: LabelledSet, seed: int) -> Embedder:
-    """The embedder with its first weights. `data` tells how wide precomputed features are."""
-    sample = data.load(torch.arange(1))
+def build_network(model: ModelConfig, data: LabelledSet | None, seed: int) -> Embedder:
+    """The embedder with its first weights. `data` tells how wide precomputed features are, where they are the input."""
+    width = feature_width(data)
     backbone = create_backbone(
         model.backbone,
         pretrained=model.pretrained and model.weights is None,
         weights=None if model.weights is None else Path(model.weights),
         seed=seed,
-        feature_dim=sample.shape[1] if sample.ndim == 2 else None,
+        feature_dim=width,
         input_mean=model.input_mean,
         input_std=model.input_std,
     )
@@ -43,6 +43,12 @@ def build_network(model: ModelConfig, data: LabelledSet, seed: int) -> Embedder:
         hidden_dim=model.hidden_dim,
         generator=generator(seed, "linear"),
     )
+
+
+def feature_width(data: LabelledSet | None) -> int | None:
+    """F where the items of `data` are features (F,), None where they are images."""
+    sample = None if data is None else data.load(torch.arange(1))
+    return sample.shape[1] if sample is not None and sample.ndim == 2 else None
 
 
 def starts_from_nothing(model: ModelConfig) -> bool:

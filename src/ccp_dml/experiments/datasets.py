@@ -16,6 +16,7 @@ from ccp_dml.data.mnist import MNIST, load_mnist
 from ccp_dml.data.published import Published, load_published
 from ccp_dml.data.sop import SOP
 from ccp_dml.data.transforms import eval_transform, train_transform
+from ccp_dml.data.unaugmented import without_augmentation
 from ccp_dml.errors import UserError
 from ccp_dml.layers import nearest
 
@@ -26,7 +27,8 @@ PUBLISHED: dict[str, Published] = {published.name: published for published in (C
 def build_data(data: DataConfig) -> DataHalves:
     if data.name not in DATASETS:
         raise UserError(f"data.name = {data.name!r} is no data set{nearest(data.name, list(DATASETS))}.")
-    return DATASETS[data.name](data)
+    halves = DATASETS[data.name](data)
+    return halves if data.augment else without_augmentation(halves)
 
 
 def _glyphs(_: DataConfig) -> DataHalves:

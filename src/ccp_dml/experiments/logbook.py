@@ -20,8 +20,10 @@ from ccp_dml.errors import UserError
 from ccp_dml.files import write_json, write_text
 from ccp_dml.layers import flatten, resolve
 
-MAY_CHANGE = frozenset({"train.max_steps", "run.workers", "run.device", "run.evaluation_batch", "run.cache"})
-"""Keys that a resumed run may set anew: they say how long and on what it runs, not what it computes."""
+MAY_CHANGE = frozenset(
+    {"train.max_steps", "run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger"}
+)
+"""Keys that a resumed run may set anew: they say how long, on what and before whom it runs, not what it computes."""
 
 PACKAGES = ("ccp-dml", "torch", "torchvision", "timm", "lightning-fabric", "pytorch-metric-learning", "numpy", "pillow")
 
@@ -32,6 +34,7 @@ class Logbook:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.first_page: tuple[Config, Sequence[str]] | None = None
+        self.backbone: str | None = None  # the digest of a frozen backbone, which is not among the run's own weights
         self.checkpoint_file = folder / "checkpoint.pt"
         self.metrics_file = folder / "metrics.jsonl"
         self.best_file = folder / "best.safetensors"
@@ -56,10 +59,23 @@ class Logbook:
             return
         config, command = self.first_page
         try:
-            write_json(self.folder / "environment.json", environment(command))
+            frozen = {} if self.backbone is None else {"frozen_backbone": self.backbone}
+            write_json(self.folder / "environment.json", {**environment(command), **frozen})
             write_text(self.folder / "config.toml", tomli_w.dumps(config.as_tables()))
         except OSError as error:
             raise UserError(f"{self.folder} cannot be written ({error.strerror}); give --out another folder.") from None
+
+    def pin_backbone(self, digest: str | None) -> None:
+        """Note which frozen backbone the run's head belongs to; raise if the run began with another."""
+        self.backbone = digest
+        if self.first_page is not None:
+            return
+        recorded = json.loads((self.folder / "environment.json").read_text(encoding="utf-8")).get("frozen_backbone")
+        if recorded != digest:
+            raise UserError(
+                f"The backbone's weights are not those that {self.folder} was trained with; restore the file that "
+                "model.weights names (or the version that timm downloaded), or start another run."
+            )
 
     @classmethod
     def reopen(cls, folder: Path) -> "Logbook":

@@ -17,7 +17,9 @@ from ccp_dml.errors import UserError
 from ccp_dml.evaluation import embed
 from ccp_dml.experiments.build import build_fabric, build_network
 from ccp_dml.experiments.datasets import build_data
+from ccp_dml.experiments.frozen import FrozenFeatures, trained_part
 from ccp_dml.experiments.logbook import Logbook
+from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 from ccp_dml.models.embedder import Embedder
@@ -87,9 +89,11 @@ def evaluate_runs(folders: Sequence[Path]) -> dict[str, Any]:
     runs = {str(folder): (logbook := Logbook.reopen(folder), logbook.config()) for folder in folders}
     refuse_different_data(runs)
     test = build_data(next(iter(runs.values()))[1].data).test
-    embedded = {
-        name: embed_test(config, load_network(book, config, test), test) for name, (book, config) in runs.items()
-    }
+    frozen, embedded = FrozenFeatures(), {}
+    for name, (book, config) in runs.items():
+        book.pin_backbone(frozen.backbone_digest(config))
+        seen = frozen.see_test(config, test, Watcher())
+        embedded[name] = embed_test(config, load_network(book, config, seen), seen)
     recall_at = next(iter(runs.values()))[1].protocol.recall_at
     scores = {name: score_embeddings(parts, recall_at) for name, parts in embedded.items()}
     if len(runs) == 1:
@@ -130,7 +134,8 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
         raise UserError(
             f"{logbook.folder} has no best.safetensors yet; finish it with `ccp train --resume --out` first."
         )
-    model = config.model.model_copy(update={"weights": None, "pretrained": False})  # the run's own weights follow
+    # Nothing to load or download: the run's own weights follow.
+    model = trained_part(config.model).model_copy(update={"weights": None, "pretrained": False})
     network = build_network(model, test.queries, config.run.seed)
     try:
         network.load_state_dict(load_weights(logbook.best_file))

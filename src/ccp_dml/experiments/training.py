@@ -12,9 +12,14 @@ from ccp_dml.data.loading import auto_workers
 from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.experiments.assembly import Setting, assemble, restore
 from ccp_dml.experiments.build import build_fabric, build_network, starts_from_nothing
+from ccp_dml.experiments.certificate import Parts, Terms, write_certificate
 from ccp_dml.experiments.datasets import build_data
+from ccp_dml.experiments.frozen import FrozenFeatures, trained_part
+from ccp_dml.experiments.head_start import start_head
 from ccp_dml.experiments.illustrations import illustrate
 from ccp_dml.experiments.logbook import Logbook
+from ccp_dml.experiments.memory import peak_memory
+from ccp_dml.experiments.run_logging import logged
 from ccp_dml.experiments.scoring import embed_test, save_embedded, score_embeddings
 from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.models.embedder import Embedder
@@ -29,22 +34,41 @@ def train(
     *,
     resume: bool = False,
     load_data: Callable[[DataConfig], DataHalves] = build_data,
+    frozen: FrozenFeatures | None = None,
 ) -> dict[str, Any]:
     """Train, select on validation classes, score the test half once, and write everything into the run's folder.
 
-    `load_data` lets a process that trains many runs read a data set once.
+    `load_data` and `frozen` let a process that trains many runs read a data set, and see it through a frozen backbone,
+    once.
     """
     prepare_torch(config)
+    with logged(config, logbook, watcher) as watcher:
+        result = train_and_score(config, logbook, watcher, resume, load_data, frozen or FrozenFeatures())
+        watcher.finished(result)
+    return result
+
+
+def train_and_score(
+    config: Config,
+    logbook: Logbook,
+    watcher: Watcher,
+    resume: bool,
+    load_data: Callable[[DataConfig], DataHalves],
+    frozen: FrozenFeatures,
+) -> dict[str, Any]:
     halves = load_data(config.data)
     for note in halves.notes:
         watcher.note(note)
-    learned, validation = classes_to_learn_and_to_select_on(config.protocol, halves)
+    logbook.pin_backbone(frozen.backbone_digest(config))
+    learned, validation = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, resume=resume)
     watcher.finishing()
-    embedded = embed_test(config, network, halves.test)
+    test = frozen.see_test(config, halves.test, watcher)
+    embedded = embed_test(config, network, test)
     result = {"test": score_embeddings(embedded, config.protocol.recall_at), **facts}
     save_embedded(logbook.folder, embedded)
     illustrate(logbook.folder, halves.test, embedded, learned, validation)
+    write_certificate(config, logbook, network, Parts(learned, validation, test), facts["best_step"], Terms())
     logbook.finish(result)
     write_report([logbook.folder], logbook.folder / "report.html")
     return result
@@ -71,7 +95,7 @@ def train_on_classes(
     fabric = build_fabric(config.run.device, config.run.precision)
     workers = config.run.workers if config.run.workers is not None else auto_workers(learned.source)
     setting = Setting(config, fabric, learned, validation, workers)
-    network = build_network(config.model, learned, config.run.seed)
+    network = build_network(trained_part(config.model), learned, config.run.seed)
     if starts_from_nothing(config.model):
         watcher.note(
             f"The backbone {config.model.backbone} starts from random weights; for pretrained ones set "
@@ -84,6 +108,8 @@ def train_on_classes(
     if state is not None:
         restore(state, network, projections, trainer)
         watcher.note(f"Resuming at step {trainer.step}.")
+    else:
+        start_head(network, config, learned, workers)
     watcher.start(config, trainer.step)
     network.load_state_dict(projections.run())
     rows = logbook.rows()
@@ -96,6 +122,7 @@ def train_on_classes(
         "problems": projections.problem,
         "seed": config.run.seed,
         "seconds": round(trainer.seconds, 3),
+        "peak_memory": peak_memory(fabric.device),
     }
     return network, facts
 

@@ -11,6 +11,9 @@ class Watcher:
     def note(self, text: str) -> None:
         """Something the user should know: small classes, files left out, where a resumed run goes on."""
 
+    def extracting(self, done: int, total: int) -> None:
+        """A frozen backbone has seen so many images, of so many; views of one image count as several."""
+
     def start(self, config: Config, step: int) -> None:
         """Training begins, or goes on at `step`."""
 
@@ -22,3 +25,6 @@ class Watcher:
 
     def finishing(self) -> None:
         """Training is over; the test half is being scored."""
+
+    def finished(self, result: dict[str, Any]) -> None:
+        """The run is complete; what result.json holds."""

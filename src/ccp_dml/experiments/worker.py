@@ -22,6 +22,7 @@ from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.loading import auto_workers
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.experiments.datasets import build_data
+from ccp_dml.experiments.frozen import FrozenFeatures, trains_on_features
 from ccp_dml.experiments.locks import lock
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.plan import PlannedRun
@@ -50,6 +51,23 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Evaluated:
+    """A supervised run asks whether to go on."""
+
+    step: int
+    score: float  # validation MAP@R
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A supervised run was told not to go on."""
+
+
+class NotWorthIt(Exception):
+    """Ends a supervised run from within its evaluation."""
+
+
+@dataclass(frozen=True)
 class Finished:
     result: dict[str, Any]
 
@@ -73,9 +91,9 @@ def work(parent: Connection, share: Share) -> None:
 
 def serve(parent: Connection, share: Share) -> None:
     """Train what the parent sends until it sends None."""
-    load_data = remember_last(build_data)
+    load_data, frozen = remember_last(build_data), FrozenFeatures()
     while (run := parent.recv()) is not None:
-        outcome = attempt(run, share, load_data, parent)
+        outcome = attempt(run, share, load_data, parent, frozen)
         parent.send(outcome)
         if isinstance(outcome, Failed) and outcome.is_unexpected:
             return
@@ -85,8 +103,12 @@ def serve(parent: Connection, share: Share) -> None:
 
 
 def attempt(
-    run: PlannedRun, share: Share, load_data: Callable[[DataConfig], DataHalves], parent: Connection
-) -> Finished | Failed:
+    run: PlannedRun,
+    share: Share,
+    load_data: Callable[[DataConfig], DataHalves],
+    parent: Connection,
+    frozen: FrozenFeatures | None = None,
+) -> Finished | Failed | Stopped:
     """Train one run, or go on with it; whatever goes wrong becomes a message."""
     in_use = f"{run.folder} is being trained by another process; wait for it to end."
     try:
@@ -94,7 +116,12 @@ def attempt(
             logbook, resume = open_folder(run)
             with output_to(run.folder / LOG):
                 config = with_share(run.config, share, load_data(run.config.data))
-                return Finished(train(config, logbook, Reporter(parent), resume=resume, load_data=load_data))
+                reporter = Reporter(parent, asks=run.is_supervised)
+                try:
+                    result = train(config, logbook, reporter, resume=resume, load_data=load_data, frozen=frozen)
+                except NotWorthIt:
+                    return Stopped()
+                return Finished(result)
     except (UserError, NonFiniteError) as error:
         return Failed(str(error))
     except torch.OutOfMemoryError as error:
@@ -125,7 +152,7 @@ def sweep(folder: Path) -> None:
 def with_share(config: Config, share: Share, halves: DataHalves) -> Config:
     """The same run on its share of the machine. How it runs is not recorded: a later worker may have another share."""
     changes: dict[str, Any] = {}
-    if config.run.workers is None:
+    if config.run.workers is None and not trains_on_features(config.model):
         loaders = auto_workers(halves.train.source)
         changes["workers"] = max(1, loaders // share.workers) if loaders else 0
     if share.device is not None and config.run.device in ("auto", "cuda"):
@@ -149,8 +176,8 @@ def remember_last(load: Callable[[DataConfig], DataHalves]) -> Callable[[DataCon
 class Reporter(Watcher):
     """Tells the parent how far the run is, and writes plain lines to the run's log."""
 
-    def __init__(self, parent: Connection) -> None:
-        self.parent = parent
+    def __init__(self, parent: Connection, asks: bool = False) -> None:
+        self.parent, self.asks = parent, asks
         self.last_told = 0.0
         self.best: float | None = None
 
@@ -171,6 +198,11 @@ class Reporter(Watcher):
             f"MAP@R {row['map_at_r']:.4f} (best {best:.4f})",
             flush=True,
         )
+        if self.asks:
+            self.parent.send(Evaluated(row["step"], row["map_at_r"]))
+            if not self.parent.recv():
+                print("Told to stop here.", flush=True)
+                raise NotWorthIt
 
     def finishing(self) -> None:
         print("Scoring the test half ...", flush=True)

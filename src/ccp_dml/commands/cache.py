@@ -1,0 +1,74 @@
+"""`ccp cache`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ccp_dml.commands.console import Json, out, print_json
+from ccp_dml.errors import UserError
+
+if TYPE_CHECKING:
+    from ccp_dml.experiments.feature_store import Entry
+
+
+def cache(
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="An entry, by the beginning of its name.")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the entry, or all entries.")] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", metavar="DIR", help="As run.cache; default: the user's cache.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show, or clear, the features that frozen backbones have computed. What is removed is computed again when needed.
+
+    Examples: `ccp cache`, `ccp cache --clear`, `ccp cache 3f2a --clear`
+    """
+    from ccp_dml.experiments.feature_store import FeatureStore
+    from ccp_dml.files import cache_home
+
+    root = cache_home() / "features" if folder is None else folder
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"--folder: there is no folder {folder}; give the one that run.cache names.")
+    store = FeatureStore(root)
+    entries = [entry for entry in store.entries() if key is None or entry.key.startswith(key)]
+    if key is not None and not entries:
+        raise UserError(f"{root} has no entry whose name begins with {key!r}; `ccp cache` lists them.")
+    if clear:
+        for entry in entries:
+            store.remove(entry)
+    if as_json:
+        return print_json({"folder": str(root), "cleared": clear, "entries": [values(entry) for entry in entries]})
+    if clear:
+        freed = sum(entry.size for entry in entries)
+        return out.print(f"Removed {len(entries)} entries, {megabytes(freed)}, from {root}.", highlight=False)
+    return show(entries, root)
+
+
+def show(entries: "list[Entry]", root: Path) -> None:
+    if not entries:
+        return out.print(f"{root} is empty.", highlight=False, soft_wrap=True)
+    table = Table(title=f"{root}: {megabytes(sum(entry.size for entry in entries))}")
+    for title in ("entry", "data", "backbone", "images", "views", "size", "state"):
+        table.add_column(title, justify="right" if title in ("images", "views", "size") else "left")
+    for entry in entries:
+        described = [str(entry.description.get(name, "?")) for name in ("data", "backbone", "images", "views")]
+        table.add_row(entry.key[:8], *described, megabytes(entry.size), state(entry))
+    return out.print(table)
+
+
+def values(entry: "Entry") -> dict[str, Any]:
+    return {"key": entry.key, "size": entry.size, "state": state(entry), **entry.description}
+
+
+def state(entry: "Entry") -> str:
+    from ccp_dml.experiments.feature_store import FORMAT
+
+    if entry.description.get("format") != FORMAT:
+        return "of another version"
+    return "complete" if entry.is_complete else "unfinished"
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,53 @@
+"""Images seen through a frozen backbone: their features, computed once, in several augmented views."""
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ccp_dml.data.labelled import LabelledSet, Source
+from ccp_dml.seeds import generator
+
+
+class FeatureViews:
+    """Features (V, N, F) of some of a source's items in place of the items; view 0 is the evaluation transform's.
+
+    Args:
+        images: the source whose items were seen, for names and pictures.
+        positions: (N,) which of its items.
+        views: (V, N, F) in half precision, normally mapped from a file: only what a batch needs is read.
+    """
+
+    in_memory = True
+
+    def __init__(self, images: Source, positions: Tensor, views: np.ndarray) -> None:
+        self.images = images
+        self.views = views
+        self._row_of_position = torch.full((len(images),), -1, dtype=torch.int64)
+        self._row_of_position[positions] = torch.arange(len(positions))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def load(self, positions: Tensor, seed: int | None) -> Tensor:
+        """Features (B, F): view 0, or with a seed one of the augmented views, drawn for each item by itself."""
+        rows = self._row_of_position[positions]
+        chosen = torch.zeros_like(rows)
+        augmented = len(self.views) - 1
+        if seed is not None and augmented > 0:
+            chosen = torch.randint(1, augmented + 1, rows.shape, generator=generator(seed, "view"))
+        return torch.from_numpy(self.views[chosen.numpy(), rows.numpy()]).float()
+
+    def name(self, position: int) -> str:
+        return self.images.name(position)
+
+    def picture(self, position: int) -> Image.Image | None:
+        return self.images.picture(position)
+
+    def signature(self, positions: Tensor) -> str:
+        return self.images.signature(positions)
+
+
+def seen_through(data: LabelledSet, views: np.ndarray) -> LabelledSet:
+    """The same labelled items, given as their features (V, N, F)."""
+    return LabelledSet(FeatureViews(data.source, data.positions, views), data.positions, data.labels, data.class_names)

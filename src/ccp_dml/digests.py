@@ -1,0 +1,35 @@
+"""Short names for contents: two things with the same digest are the same, whatever they are called."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+BYTES = 16
+
+
+def digest(*parts: str | bytes) -> str:
+    """Of texts or bytes in their order; where one ends and the next begins matters."""
+    total = hashlib.blake2b(digest_size=BYTES)
+    for part in parts:
+        content = part.encode() if isinstance(part, str) else part
+        total.update(len(content).to_bytes(8, "big"))
+        total.update(content)
+    return total.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Of a file's content, not of its name."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=BYTES)).hexdigest()
+
+
+def tensor_digest(named: Iterable[tuple[str, Tensor]]) -> str:
+    """Of tensors with their names, types and shapes, wherever they are stored and in whatever order."""
+    total = []
+    for name, value in sorted(named, key=lambda item: item[0]):
+        plain = value.detach().cpu().contiguous()
+        total += [f"{name} {plain.dtype} {tuple(plain.shape)}", plain.flatten().view(torch.uint8).numpy().tobytes()]
+    return digest(*total)

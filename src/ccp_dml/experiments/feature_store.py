@@ -1,0 +1,145 @@
+"""Features of a frozen backbone on disk: one folder per entry, whole or marked as unfinished, never stale.
+
+An entry's name is a digest of everything its numbers depend on, so that a changed image, transform or weight looks for
+another entry. Its features are one plain file of half precision, appended to block by block: what a killed process has
+written is kept, and the next one goes on behind it.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ccp_dml.digests import file_digest
+from ccp_dml.errors import UserError
+from ccp_dml.experiments.locks import lock
+from ccp_dml.files import write_json
+
+FORMAT = 1
+FEATURES, HEADER = "features.f16", "entry.json"
+PART = ".part"
+SECONDS_FOR_ANOTHER_PROCESS = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One stored set of features, for people to look at."""
+
+    key: str
+    folder: Path
+    size: int  # bytes
+    is_complete: bool
+    description: dict[str, Any]  # what was seen, by what; empty where the header cannot be read
+
+
+class FeatureStore:
+    """The cache below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def read(self, key: str, shape: tuple[int, ...]) -> np.ndarray | None:
+        """The features of an entry, mapped from disk; None if there is no such entry."""
+        folder = self.root / key
+        if not folder.is_dir():
+            return None
+        header = _header(folder)
+        if header.get("format") != FORMAT:
+            raise UserError(
+                f"the feature cache {folder} was written by another version (format {header.get('format')}, not "
+                f"{FORMAT}): remove it with `ccp cache --clear`, or set run.cache to another folder"
+            )
+        file = folder / FEATURES
+        if header.get("shape") != list(shape) or not file.is_file() or file_digest(file) != header.get("digest"):
+            raise UserError(
+                f"the feature cache {folder} is damaged, its content is not what was written: remove it with "
+                f"`ccp cache --clear {key[:8]}`"
+            )
+        return np.memmap(file, dtype=np.float16, mode="r", shape=shape)
+
+    @contextmanager
+    def writing(self, key: str, row_shape: tuple[int, ...], description: dict[str, Any]) -> Iterator["Writer"]:
+        """Write an entry, alone; a process that wants the same one waits and then finds it."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            busy = f"another process has been writing the feature cache {self.root / key} for a day; end it first"
+            with lock(self.root / f".{key}.lock", busy, SECONDS_FOR_ANOTHER_PROCESS):
+                yield Writer(self.root / key, row_shape, description)
+        except OSError as error:
+            raise UserError(
+                f"the feature cache {self.root} cannot be written ({error.strerror or error}): make room or set "
+                "run.cache to another folder; what was computed so far is kept"
+            ) from None
+
+    def entries(self) -> list[Entry]:
+        """All entries, unfinished ones included, in the order of their names."""
+        folders = [folder for folder in self.root.iterdir() if folder.is_dir()] if self.root.is_dir() else []
+        return [_entry(folder) for folder in sorted(folders)]
+
+    def remove(self, entry: Entry) -> None:
+        with lock(self.root / f".{entry.key}.lock", f"the feature cache {entry.folder} is being written; wait for it"):
+            shutil.rmtree(entry.folder)
+        (self.root / f".{entry.key}.lock").unlink(missing_ok=True)
+
+
+class Writer:
+    """Appends blocks to an entry that is not complete yet."""
+
+    def __init__(self, folder: Path, row_shape: tuple[int, ...], description: dict[str, Any]) -> None:
+        self.folder, self.part = folder, folder.with_name(folder.name + PART)
+        self.row_bytes = int(np.prod(row_shape)) * np.dtype(np.float16).itemsize
+        self.description = description
+
+    @property
+    def is_done(self) -> bool:
+        """Whether another process completed the entry while this one waited for it."""
+        return self.folder.is_dir()
+
+    def begin(self, rows_per_block: int, rows_per_view: int) -> int:
+        """Rows that are there already, up to the end of a block; what follows is cut off. A view ends with a block."""
+        self.part.mkdir(exist_ok=True)
+        write_json(self.part / HEADER, {"format": FORMAT, **self.description})
+        file = self.part / FEATURES
+        size = file.stat().st_size if file.exists() else 0
+        views, rows = divmod(size // self.row_bytes, rows_per_view)
+        kept = views * rows_per_view + rows // rows_per_block * rows_per_block
+        with file.open("ab") as handle:
+            handle.truncate(kept * self.row_bytes)
+        return kept
+
+    def append(self, features: np.ndarray) -> None:
+        """Add rows; on the disk when this returns."""
+        if not np.isfinite(features).all():
+            raise UserError(
+                "the backbone gives features that half precision cannot hold: check model.weights and "
+                "model.input_mean, or set model.cache_features=false"
+            )
+        with (self.part / FEATURES).open("ab") as handle:
+            handle.write(features.tobytes())
+            handle.flush()
+            os.fsync(handle.fileno())
+
+    def finish(self, shape: tuple[int, ...]) -> None:
+        header = {"format": FORMAT, "shape": list(shape), "digest": file_digest(self.part / FEATURES)}
+        write_json(self.part / HEADER, {**header, **self.description})
+        os.rename(self.part, self.folder)
+
+
+def _header(folder: Path) -> dict[str, Any]:
+    try:
+        header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _entry(folder: Path) -> Entry:
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    complete = not folder.name.endswith(PART)
+    return Entry(folder.name.removesuffix(PART), folder, size, complete, _header(folder))

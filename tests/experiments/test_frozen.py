@@ -1,0 +1,308 @@
+"""Training a head on features that a frozen backbone computed once."""
+
+import errno
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from ccp_dml.cli import main
+from ccp_dml.errors import UserError
+from ccp_dml.experiments.build import build_network, complete
+from ccp_dml.experiments.datasets import build_data
+from ccp_dml.experiments.frozen import FrozenFeatures, digest_of, trained_part, trains_on_features
+from ccp_dml.experiments.logbook import Logbook
+from ccp_dml.experiments.training import train
+from ccp_dml.experiments.watcher import Watcher
+from ccp_dml.layers import resolve
+from ccp_dml.models.backbones import create_backbone
+
+QUICK = (
+    "data.resize=36",
+    "data.crop=32",
+    "data.views=3",
+    "model.backbone=small_cnn",
+    "model.embedding_dim=6",
+    "model.freeze_backbone=true",
+    "train.max_steps=12",
+    "train.evaluate_every=4",
+    "train.classes_per_batch=4",
+    "train.images_per_class=2",
+    "optim.lr=1e-2",
+    "ccp.patience=1",
+    "ccp.proxies_per_class=2",
+    "run.evaluation_batch=16",
+    "run.workers=0",
+)
+
+
+class Counter(Watcher):
+    """Remembers how much was extracted, and breaks off where it is told to."""
+
+    def __init__(self, breaks_at=None):
+        self.seen, self.breaks_at = [], breaks_at
+
+    def extracting(self, done, total):
+        self.seen.append((done, total))
+        if self.breaks_at is not None and done >= self.breaks_at:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def weights(tmp_path):
+    file = tmp_path / "weights.safetensors"
+    save_file(create_backbone("small_cnn", seed=5).state_dict(), file)
+    return file
+
+
+@pytest.fixture
+def settings(image_folder, weights, tmp_path):
+    def configure(*more, method="c2-ccp"):
+        given = [f"data.root={image_folder}", f"model.weights={weights}", f"run.cache={tmp_path / 'cache'}"]
+        return complete(resolve(["folder", method], [*QUICK, *given, *more]).config)
+
+    return configure
+
+
+def entries(tmp_path):
+    return sorted(path.name for path in (tmp_path / "cache").iterdir() if path.is_dir())
+
+
+def training_features(config, watcher=None):
+    part = build_data(config.data).train
+    return FrozenFeatures().see(config, part, watcher or Watcher(), augmented=True)
+
+
+def trained(config, folder):
+    result = train(config, Logbook.open_new(folder, config, ["test"]), Watcher())
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return result, [{key: value for key, value in row.items() if not key.endswith("seconds")} for row in rows]
+
+
+@pytest.mark.parametrize("method", ["c2", "c2-ccp"])
+def test_without_augmentation_the_cache_changes_nothing(settings, tmp_path, method):
+    cached = trained(settings("data.augment=false", method=method), tmp_path / "cached")
+    live = trained(settings("data.augment=false", "model.cache_features=false", method=method), tmp_path / "live")
+    assert cached[1] == live[1]
+    assert cached[0]["test"] == live[0]["test"]
+    assert len({row["map_at_r"] for row in cached[1]}) > 1, "nothing was learned, so nothing was compared"
+
+
+def test_only_the_head_is_saved_and_it_scores_as_it_was_scored(settings, tmp_path, capsys):
+    result, _ = trained(settings(), tmp_path / "run")
+    assert set(load_file(tmp_path / "run" / "best.safetensors")) == {"linear.weight"}
+    assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["map_at_r"] == result["test"]["map_at_r"]
+
+
+def test_views_are_what_the_backbone_sees_of_augmented_images(settings):
+    config = settings()
+    part = build_data(config.data).train
+    seen = training_features(config)
+    network = build_network(config.model, None, 0).eval()
+    rows = torch.arange(len(part))
+    with torch.no_grad():
+        clean = network.features(part.load(rows))
+    assert torch.equal(seen.load(rows), clean)
+    drawn = torch.stack([seen.load(rows, seed) for seed in range(40)])  # (40, N, F)
+    assert torch.equal(seen.load(rows, 3), drawn[3]), "the same seed must give the same views"
+    for row in range(0, len(part), 9):
+        views = drawn[:, row].unique(dim=0)
+        assert len(views) == config.data.views
+        assert not (views == clean[row]).all(dim=1).any()
+
+
+def test_without_augmentation_there_is_one_view(settings):
+    seen = training_features(settings("data.augment=false"))
+    assert len(seen.source.views) == 1
+    rows = torch.arange(4)
+    assert torch.equal(seen.load(rows, 1), seen.load(rows))
+
+
+def test_the_second_run_finds_what_the_first_one_computed(settings, tmp_path):
+    first, second = Counter(), Counter()
+    one = training_features(settings(), first)
+    other = training_features(settings("run.seed=8", "optim.lr=1e-3", method="ms"), second)
+    assert first.seen[-1] == (4 * 40, 4 * 40)
+    assert second.seen == []
+    assert np.array_equal(one.source.views, other.source.views)
+    assert len(entries(tmp_path)) == 1
+
+
+def test_a_process_sees_each_part_once(settings, monkeypatch):
+    config, frozen = settings(), FrozenFeatures()
+    halves = build_data(config.data)
+    first = frozen.see(config, halves.train, Watcher(), augmented=True)
+    monkeypatch.setattr("ccp_dml.experiments.feature_store.FeatureStore.read", lambda *_: pytest.fail("read again"))
+    assert frozen.see(config, halves.train, Watcher(), augmented=True) is first
+
+
+@pytest.mark.parametrize("change", ["image", "weights", "crop", "views", "pooling", "precision"])
+def test_whatever_changes_a_number_gets_an_entry_of_its_own(settings, image_folder, weights, tmp_path, change):
+    before = training_features(settings())
+    if change == "image":
+        pixels = np.zeros((40, 36, 3), np.uint8)
+        Image.fromarray(pixels).save(image_folder / "class_00" / "0.png")
+    if change == "weights":
+        state = load_file(weights)
+        name = next(iter(state))
+        state[name].view(-1)[0] += 1e-3
+        save_file(state, weights)
+    more = {
+        "crop": ["data.crop=30"],
+        "views": ["data.views=2"],
+        "pooling": ["model.pooling=gap+gmp"],
+        "precision": ["run.precision=64-true"],
+    }.get(change, [])
+    after, counter = settings(*more), Counter()
+    features = training_features(after, counter)
+    assert counter.seen, "a stale entry was used"
+    assert len(entries(tmp_path)) == 2
+    if change not in ("views", "precision"):
+        assert not np.array_equal(before.source.views, features.source.views)
+
+
+def test_a_moved_data_set_is_still_known(settings, image_folder, tmp_path):
+    training_features(settings())
+    image_folder.rename(tmp_path / "elsewhere")
+    counter = Counter()
+    training_features(settings(f"data.root={tmp_path / 'elsewhere'}"), counter)
+    assert counter.seen == []
+
+
+@pytest.mark.parametrize("breaks_at", [1, 40, 41, 100, 160])
+def test_what_a_killed_extraction_computed_is_kept(settings, tmp_path, breaks_at):
+    whole = training_features(settings(f"run.cache={tmp_path / 'whole'}"))
+    with pytest.raises(KeyboardInterrupt):
+        training_features(settings(), Counter(breaks_at))
+    (part,) = entries(tmp_path)
+    assert part.endswith(".part")
+    file = tmp_path / "cache" / part / "features.f16"
+    file.write_bytes(file.read_bytes() + b"torn")  # a block that was being written
+    counter = Counter()
+    resumed = training_features(settings(), counter)
+    assert np.array_equal(resumed.source.views, whole.source.views)
+    done = next(done for done in (16, 32, 40, 56, 72, 80, 96, 112, 120, 136, 152, 160) if done >= breaks_at)
+    left = [entry for entry in (16, 32, 40, 56, 72, 80, 96, 112, 120, 136, 152, 160) if entry > done]
+    assert [seen for seen, _ in counter.seen] == left
+    assert entries(tmp_path) == [part.removesuffix(".part")]
+
+
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(settings, monkeypatch):
+    blocks = []
+
+    def fill_up(descriptor):
+        blocks.append(descriptor)
+        if len(blocks) > 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr("ccp_dml.experiments.feature_store.os.fsync", fill_up)
+        with pytest.raises(UserError, match=r"No space left on device.*run\.cache"):
+            training_features(settings())
+    counter = Counter()
+    training_features(settings(), counter)
+    assert counter.seen[0][0] > 16, "what was there before the disk was full is computed again"
+
+
+def test_a_cache_folder_that_cannot_be_written(settings, tmp_path):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(UserError, match=r"cache.*cannot be written.*run\.cache"):
+        training_features(settings())
+
+
+def test_an_entry_of_another_version_is_not_read(settings, tmp_path):
+    training_features(settings())
+    (entry,) = entries(tmp_path)
+    header = tmp_path / "cache" / entry / "entry.json"
+    header.write_text(json.dumps({**json.loads(header.read_text()), "format": 99}))
+    with pytest.raises(UserError, match=r"another version.*ccp cache --clear"):
+        training_features(settings())
+
+
+@pytest.mark.parametrize("damage", ["shorter", "one byte", "gone"])
+def test_a_damaged_entry_is_not_read(settings, tmp_path, damage):
+    training_features(settings())
+    file = tmp_path / "cache" / entries(tmp_path)[0] / "features.f16"
+    content = bytearray(file.read_bytes())
+    content[7] ^= 1
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content if damage == "one byte" else content[:-2])
+    with pytest.raises(UserError, match=r"damaged.*ccp cache --clear"):
+        training_features(settings())
+
+
+def test_swapped_weights_neither_resume_nor_score_a_run(settings, weights, tmp_path, capsys):
+    trained(settings(), tmp_path / "run")
+    state = load_file(weights)
+    save_file({name: value + 0.01 for name, value in state.items()}, weights)
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()}
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "backbone's weights are not those" in " ".join(capsys.readouterr().err.split())
+    (tmp_path / "run" / "result.json").unlink()
+    before.pop(tmp_path / "run" / "result.json")
+    assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 2
+    assert "backbone's weights are not those" in " ".join(capsys.readouterr().err.split())
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()} == before
+
+
+def test_an_untrained_backbone_is_not_frozen(image_folder):
+    given = [*QUICK, f"data.root={image_folder}", "model.backbone=resnet18"]
+    with pytest.raises(UserError, match=r"resnet18 has no trained weights.*model\.weights"):
+        training_features(complete(resolve(["folder", "c2"], given).config))
+
+
+def test_the_input_normalisation_is_part_of_a_backbone():
+    def of(*settings):
+        return digest_of(
+            build_network(resolve(["folder", "c2"], ["model.backbone=resnet18", *settings]).config.model, None, 0)
+        )
+
+    other = ("model.input_mean=[0.1,0.2,0.3]", "model.input_std=[1.0,1.0,1.0]")
+    assert of() == of()
+    assert of() != of(*other)
+
+
+def test_features_too_large_for_half_precision(settings, weights):
+    state = load_file(weights)
+    save_file({name: value * 1e7 for name, value in state.items()}, weights)
+    with pytest.raises(UserError, match="half precision"):
+        training_features(settings())
+
+
+def test_what_is_trained():
+    features = resolve(["features", "c2"], ["model.freeze_backbone=true"]).config.model
+    assert not trains_on_features(features), "there is no backbone to freeze"
+    assert trained_part(features) == features
+    images = resolve(["cub", "c2"], ["model.freeze_backbone=true", "model.weights=FILE", "model.pooling=gap+gmp"])
+    head = trained_part(images.config.model)
+    assert (head.backbone, head.weights, head.pooling) == ("identity", None, "gap")
+    assert not trains_on_features(resolve(["cub", "c2"]).config.model)
+    assert not trains_on_features(images.config.model.model_copy(update={"cache_features": False}))
+
+
+def test_cache_command(settings, tmp_path, capsys):
+    training_features(settings())
+    with pytest.raises(KeyboardInterrupt):
+        training_features(settings("data.crop=30"), Counter(breaks_at=16))
+    folder = ["--folder", str(tmp_path / "cache")]
+    assert main(["cache", *folder, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["entries"]
+    assert {entry["state"] for entry in shown} == {"complete", "unfinished"}
+    assert {entry["images"] for entry in shown} == {40}
+    assert main(["cache", *folder]) == 0
+    assert "small_cnn" in capsys.readouterr().out
+    unfinished = next(entry["key"] for entry in shown if entry["state"] == "unfinished")
+    assert main(["cache", unfinished[:6], "--clear", *folder]) == 0
+    assert len(entries(tmp_path)) == 1
+    assert main(["cache", "zzz", "--clear", *folder]) == 2
+    assert "begins with 'zzz'" in capsys.readouterr().err
+    assert main(["cache", "--clear", *folder]) == 0
+    assert entries(tmp_path) == []
+    assert main(["cache", "--folder", str(tmp_path / "nowhere")]) == 2
