@@ -89,3 +89,10 @@ def test_nothing_to_draw_is_no_chart_and_one_point_is_one() -> None:
     single = draw(chart((5, 0.0)))
     assert single is not None
     assert all(math.isfinite(tick.at) for tick in single.x_ticks + single.y_ticks)
+
+
+def test_values_far_below_one_have_ticks_of_their_own() -> None:
+    drawn = draw(Chart("Pull", "step", "norm", [Series("pull", [(0, 0.0), (100, 3.1e-13), (200, 9.7e-13)])]))
+    assert drawn is not None
+    assert [tick.text for tick in drawn.y_ticks] == ["0", "2e-13", "4e-13", "6e-13", "8e-13", "1e-12"]
+    assert nice_ticks(0, 9.7e-13) == pytest.approx([0, 2e-13, 4e-13, 6e-13, 8e-13, 1e-12], rel=1e-9, abs=0)

@@ -11,6 +11,7 @@ Scale = Callable[[float], float]  # a value to its place in percent
 
 STYLES = 8  # how many line styles report.css knows; further series repeat them
 MOST_POINTS = 400  # per line; more cannot be told apart on a screen
+MOST_TICK_DECIMALS = 6  # smaller values are written as 2e-09
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,11 @@ def draw(chart: Chart) -> DrawnChart | None:
 
     step = y_ticks[1] - y_ticks[0]
     tick_decimals = max(0, -math.floor(math.log10(step * (100 if chart.percent else 1)) + 1e-9))
+
+    def tick_text(value: float) -> str:
+        shown = value * (100 if chart.percent else 1)
+        return f"{shown:.{tick_decimals}f}" if tick_decimals <= MOST_TICK_DECIMALS else f"{shown:.3g}"
+
     rows = []
     by_x = [dict(line.points) for line in series]
     for x in sorted({x for values in by_x for x in values}):
@@ -120,7 +126,7 @@ def draw(chart: Chart) -> DrawnChart | None:
         chart=chart,
         lines=[" ".join(f"{left(x)},{round(100 - bottom(y), 2)}" for x, y in line.points) for line in series],
         x_ticks=[Tick(left(x), f"{x:,.0f}") for x in x_ticks if 0 <= left(x) <= 100],
-        y_ticks=[Tick(bottom(y), f"{y * (100 if chart.percent else 1):.{tick_decimals}f}") for y in y_ticks],
+        y_ticks=[Tick(bottom(y), tick_text(y)) for y in y_ticks],
         marks=_drawn_marks([mark for mark in chart.marks if 0 <= left(mark.x) <= 100], left),
         highlights=[DrawnPoint(left(spot.x), bottom(spot.y), spot.label, spot.style) for spot in chart.highlights],
         rows=rows,
@@ -138,7 +144,8 @@ def nice_ticks(low: float, high: float, count: int = 5, whole: bool = False) -> 
     if whole:
         step = max(1.0, step)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(index * step, 12) for index in range(first, last + 1)]
+    digits = max(0, 3 - math.floor(math.log10(step)))  # counted from the step: there are pulls of 1e-14
+    return [round(index * step, digits) for index in range(first, last + 1)]
 
 
 def _floor(values: Sequence[float]) -> float:
