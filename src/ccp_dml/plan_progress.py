@@ -63,10 +63,16 @@ class PlanProgress(PlanWatcher):
 
     def finished(self, run: PlannedRun, result: dict[str, Any]) -> None:
         self.done += 1
+        half = "validation" if run.is_supervised else "test"  # whoever supervises runs must not choose by the test half
         self.line(
-            f"{run.name}: done ({self.done}/{self.total}), MAP@R {result['test']['map_at_r']:.4f} on the test classes, "
+            f"{run.name}: done ({self.done}/{self.total}), MAP@R {result[half]['map_at_r']:.4f} on the {half} classes, "
             f"best step {result['best_step']} of {result['steps']}"
         )
+        self.forget(run)
+
+    def stopped(self, run: PlannedRun) -> None:
+        self.done += 1
+        self.line(f"{run.name}: stopped early ({self.done}/{self.total}), as others were better by then")
         self.forget(run)
 
     def failed(self, run: PlannedRun, message: str) -> None:

@@ -52,7 +52,7 @@ def benchmark(
     from ccp_dml.experiments.conventional import plan_conventional
     from ccp_dml.experiments.mlrc import plan_mlrc
     from ccp_dml.experiments.outcome import write_outcome
-    from ccp_dml.experiments.plan import refuse_changed
+    from ccp_dml.experiments.plan import refuse_changed, standing
     from ccp_dml.experiments.recipe_names import parse_data, parse_methods, recipe_label
     from ccp_dml.reports.benchmark_folder import BenchmarkFolder
     from ccp_dml.reports.benchmark_formats import as_terminal, table_values
@@ -71,13 +71,16 @@ def benchmark(
             PlanEntry(one.run, {"method": one.method, "repeat": one.repeat, "fold": one.fold}) for one in asked_for
         ]
         return show_plan(entries, folder, as_json)
+    left = [one.run for one in asked_for if standing(one.run.folder).state != "done"]
     failures = train_plan(
         "benchmark",
         folder,
-        [one.run for one in asked_for],
+        left,
         write_down=lambda: write_down(folder, whole),
-        train=runner.execute,
+        train=lambda count, watcher: runner.execute(left, count, watcher),
         workers=workers,
+        done=len(asked_for) - len(left),
+        total=len(asked_for),
     )
     table = write_outcome(whole, planned, folder, paper)
     page = write_benchmark_report(BenchmarkFolder.read(folder), folder / "report.html")

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccp_dml.commands.console import Json, Settings, out, print_json
+from ccp_dml.commands.console import Json, Settings, err, out, print_json
 from ccp_dml.commands.plans import PlanEntry, ShowPlan, Workers, failed_values, show_failures, show_plan, train_plan
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
     from ccp_dml.experiments.studies.request import StudyRequest
+    from ccp_dml.experiments.studies.study import Conclusion, Study
 
 
 def study(
@@ -22,6 +23,13 @@ def study(
     losses: Annotated[str, typer.Option("--loss", metavar="A,B,...", help="c1, c2, ms or triplet.")] = "c2",
     repeats: Annotated[
         int | None, typer.Option("--repeats", min=1, metavar="N", help="Train everything N times, to see the noise.")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=1, metavar="N", help="search: points to try in the end.")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option("--storage", metavar="FILE|URL", help="search: trials that several machines share."),
     ] = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The study's folder; default runs/study-NAME-DATA.")
@@ -38,18 +46,18 @@ def study(
 
     Example: `ccp study pool --data glyphs --set "study.pool_per_class=[1, 4, 12]"`
     """
-    from ccp_dml.experiments.plan import refuse_changed, standing
-    from ccp_dml.experiments.recipe_names import parse_data, parse_losses, recipe_label
-    from ccp_dml.experiments.studies import STUDIES
+    from ccp_dml.experiments.plan import refuse_changed
+    from ccp_dml.experiments.recipe_names import parse_data, parse_losses
     from ccp_dml.experiments.studies.request import StudyRequest, refuse_other_study, write_down
-    from ccp_dml.reports.study_report import StudyReport, write_study_report
 
-    refuse_unknown(name)
-    of_study = [f"study.repeats={repeats}"] if repeats is not None else []
-    request = StudyRequest(name, parse_data(data), parse_losses(losses), full, (*(settings or ()), *of_study))
+    chosen = study_named(name)
+    if storage is not None and not chosen.uses_storage:
+        raise UserError(f"--storage: the study {name} keeps no trials; leave it out.")
+    counts = {"study.repeats": repeats, "study.trials": trials}
+    all_settings = (*(settings or ()), *(f"{key}={count}" for key, count in counts.items() if count is not None))
+    request = StudyRequest(name, parse_data(data), parse_losses(losses), full, all_settings, storage)
     folder = out_folder or request.default_folder
     refuse_other_study(folder, request)
-    chosen = STUDIES[name]
     planned = chosen.plan(request, folder)
     refuse_changed([one.run for one in planned.runs])
     if plan:
@@ -58,58 +66,73 @@ def study(
     failures = train_plan(
         "study",
         folder,
-        [one.run for one in planned.runs],
+        planned.rehearsed,
         write_down=lambda: write_down(folder, request),
-        train=lambda _, count, watcher: chosen.train(request, folder, planned, count, watcher),
+        train=lambda count, watcher: chosen.train(request, folder, planned, count, watcher),
         workers=workers,
+        done=planned.done,
+        total=planned.total,
     )
-    planned = chosen.plan(request, folder)
-    if any(standing(one.run.folder).state == "done" for one in planned.runs):
-        found = chosen.conclude(request, folder, planned)
-        title = f"{name} on {recipe_label(data)}" + (", the paper's settings" if full else "")
-        page = write_study_report(
-            folder,
-            StudyReport(
-                title,
-                chosen.question,
-                found.paragraph,
-                found.notes,
-                found.figures,
-                found.rows,
-                command(request, folder),
-            ),
+    found = chosen.conclude(request, folder, chosen.plan(request, folder))
+    if found is not None:
+        write_report(request, folder, chosen, found)
+    if as_json:
+        print_json(
+            {
+                "folder": str(folder),
+                "paragraph": found.paragraph if found else "",
+                "notes": list(found.notes) if found else [],
+                "results": list(found.rows) if found else [],
+                "failed": failed_values(failures),
+            }
         )
-        if as_json:
-            print_json(
-                {
-                    "folder": str(folder),
-                    "paragraph": found.paragraph,
-                    "notes": list(found.notes),
-                    "results": list(found.rows),
-                    "failed": failed_values(failures),
-                }
-            )
-        else:
-            out.print(found.paragraph, highlight=False, markup=False)
-            out.print(f"Page: {page}    Results: {folder / 'results.csv'}", highlight=False, soft_wrap=True)
+    elif found is not None:
+        out.print(found.paragraph, highlight=False, markup=False)
+        for note in found.notes:
+            err.print(note, style="yellow", highlight=False, markup=False)
+        out.print(
+            f"Page: {folder / 'study.html'}    Results: {folder / 'results.csv'}", highlight=False, soft_wrap=True
+        )
     if failures:
-        show_failures(failures, total=len(planned.runs))
+        then = "they count as trials" if chosen.uses_storage else "the same command tries them again"
+        show_failures(failures, planned.total, then)
         raise typer.Exit(1)
     return None
 
 
-def refuse_unknown(name: str) -> None:
+def study_named(name: str) -> "Study":
     from ccp_dml.experiments.studies import STUDIES
     from ccp_dml.layers import nearest
 
     if name not in STUDIES:
         known = nearest(name, list(STUDIES)) or f"; there are {', '.join(STUDIES)}"
         raise UserError(f"There is no study {name!r}{known}.")
+    return STUDIES[name]
+
+
+def write_report(request: "StudyRequest", folder: Path, chosen: "Study", found: "Conclusion") -> None:
+    from ccp_dml.experiments.recipe_names import recipe_label
+    from ccp_dml.reports.study_report import StudyReport, write_study_report
+
+    title = f"{request.study} on {recipe_label(request.data)}" + (", the paper's settings" if request.is_full else "")
+    report = StudyReport(
+        title=title[0].upper() + title[1:],
+        question=chosen.question,
+        paragraph=found.paragraph,
+        notes=found.notes,
+        figures=found.figures,
+        rows=found.rows,
+        command=command(request, folder),
+    )
+    write_study_report(folder, report)
 
 
 def command(request: "StudyRequest", folder: Path) -> str:
     """What a person types to do the study again."""
+    from ccp_dml.experiments.studies.request import without_password
+
     words = ["ccp", "study", request.study, "--data", request.data, "--loss", ",".join(request.losses)]
     words += ["--full"] if request.is_full else []
+    words += ["--storage", without_password(request.storage)] if request.storage else []
     words += [part for setting in request.settings for part in ("--set", setting)]
     return shlex.join([*words, "--out", str(folder)])

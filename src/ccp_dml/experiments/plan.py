@@ -27,6 +27,7 @@ class PlannedRun:
     recipes: tuple[str, ...]
     settings: tuple[str, ...]  # KEY=VALUE, seed and fold included
     config: Config  # what recipes and settings add up to
+    is_supervised: bool = False  # after each evaluation, whoever has it trained is asked whether to go on
 
     @property
     def command(self) -> list[str]:

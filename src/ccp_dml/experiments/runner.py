@@ -7,7 +7,6 @@ not touch the others. Nothing is lost when everything is killed: each run's fold
 import multiprocessing
 import os
 import signal
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 
 from ccp_dml.experiments.plan import PlannedRun, standing
-from ccp_dml.experiments.worker import Failed, Finished, Progress, Share, work
+from ccp_dml.experiments.worker import Evaluated, Failed, Finished, Progress, Share, Stopped, work
 
 SECONDS_TO_LEAVE = 5.0
 """What a worker gets to end in good order before it is killed, when everything is to stop."""
@@ -34,9 +33,19 @@ class PlanWatcher:
 
     def progress(self, run: PlannedRun, step: int, best: float | None) -> None: ...
 
+    def goes_on(self, run: PlannedRun, step: int, score: float) -> bool:  # noqa: ARG002
+        """Whether a supervised run is worth going on, now that an evaluation gave `score`."""
+        return True
+
+    def stopped(self, run: PlannedRun) -> None:
+        """A supervised run has ended because it was not."""
+
     def finished(self, run: PlannedRun, result: dict[str, Any]) -> None: ...
 
     def failed(self, run: PlannedRun, message: str) -> None: ...
+
+
+Message = Progress | Evaluated | Finished | Failed | Stopped
 
 
 @dataclass(frozen=True)
@@ -64,17 +73,17 @@ class Worker:
         self.run = run
         self.connection.send(run)
 
-    def messages(self) -> list[Progress | Finished | Failed]:
+    def messages(self) -> list[Message]:
         """What the worker has said since the last time; that it is dead, as the last one."""
         alive = self.process.is_alive()  # asked first: what it said before it died is still in the pipe
-        messages: list[Progress | Finished | Failed] = []
+        messages: list[Message] = []
         try:
             while self.connection.poll():
                 messages.append(self.connection.recv())
         except (EOFError, OSError):
             self.process.join(SECONDS_TO_LEAVE)
             alive = False
-        ended = any(not isinstance(message, Progress) for message in messages)
+        ended = any(not isinstance(message, Progress | Evaluated) for message in messages)
         if not alive and self.run is not None and not ended:
             messages.append(Failed(how_it_died(self.process.exitcode), True))
         return messages
@@ -85,15 +94,19 @@ def execute(runs: Sequence[PlannedRun], workers: int = 1, watcher: PlanWatcher |
 
     On Ctrl-C (`KeyboardInterrupt`) the workers are ended before it is passed on; calling again goes on from there.
     """
-    watcher = watcher or PlanWatcher()
-    waiting = deque(run for run in runs if standing(run.folder).state != "done")
-    shares = machine_shares(min(workers, len(waiting)))
+    left = [run for run in runs if standing(run.folder).state != "done"]
+    return keep_busy(iter(left), machine_shares(min(workers, len(left))), watcher or PlanWatcher())
+
+
+def keep_busy(source: Iterator[PlannedRun], shares: Sequence[Share], watcher: PlanWatcher) -> list[Failure]:
+    """Train what `source` gives, a worker per share; it is asked for a run only when a worker is free to train it."""
     crew: list[Worker] = []
     failures: list[Failure] = []
     try:
         for share in shares:
-            crew.append(Worker(share))
-            begin(crew[-1], waiting.popleft(), watcher)
+            if (run := next(source, None)) is not None:
+                crew.append(Worker(share))
+                begin(crew[-1], run, watcher)
         while any(worker.run for worker in crew):
             wait([worker.connection for worker in crew if worker.run], timeout=1.0)
             for place, worker in enumerate(crew):
@@ -101,11 +114,11 @@ def execute(runs: Sequence[PlannedRun], workers: int = 1, watcher: PlanWatcher |
                     failure = take(message, worker, watcher)
                     if failure is not None:
                         failures.append(failure)
-                if worker.run is None and waiting:
+                if worker.run is None and (run := next(source, None)) is not None:
                     if worker.is_spent:
                         dismiss([worker])
                         crew[place] = worker = Worker(shares[place])
-                    begin(worker, waiting.popleft(), watcher)
+                    begin(worker, run, watcher)
         for worker in crew:
             release(worker)
     finally:
@@ -118,13 +131,21 @@ def begin(worker: Worker, run: PlannedRun, watcher: PlanWatcher) -> None:
     watcher.started(run)
 
 
-def take(message: Progress | Finished | Failed, worker: Worker, watcher: PlanWatcher) -> Failure | None:
+def take(message: Message, worker: Worker, watcher: PlanWatcher) -> Failure | None:
     """Act on what a worker said about its run."""
     run = worker.run
     assert run is not None
     match message:
         case Progress(step, best):
             watcher.progress(run, step, best)
+            return None
+        case Evaluated(step, score):
+            with suppress(OSError):  # it may have died, which it will be found to have
+                worker.connection.send(watcher.goes_on(run, step, score))
+            return None
+        case Stopped():
+            worker.run = None
+            watcher.stopped(run)
             return None
         case Finished(result):
             worker.run = None

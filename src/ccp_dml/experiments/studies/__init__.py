@@ -1,10 +1,11 @@
 """The paper's studies, each one command: `ccp study NAME`."""
 
-from ccp_dml.experiments.studies import alternating, batch_size, pool
+from ccp_dml.experiments.studies import alternating, batch_size, pool, search
 from ccp_dml.experiments.studies.study import Study
 
 STUDIES: dict[str, Study] = {
     "alternating": alternating.STUDY,
     "pool": pool.STUDY,
     "batch-size": batch_size.STUDY,
+    "search": search.STUDY,
 }

@@ -16,6 +16,7 @@ from ccp_dml.experiments.studies.study import (
     Study,
     StudyPlan,
     finished_runs,
+    fixed_plan,
     result_row,
     unfinished_note,
 )
@@ -33,7 +34,7 @@ class AlternatingOptions(Section):
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     """All variants of a repeat before the next, so that a comparison is there early."""
     options = request.options(AlternatingOptions)
-    return StudyPlan(
+    return fixed_plan(
         [
             plan_study_run(request, folder, loss + ending, {}, repeat=repeat)
             for repeat in range(options.repeats)
@@ -43,8 +44,10 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     )
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion:
+def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
     runs = finished_runs(plan)
+    if not runs:
+        return None
     figures = [scores_figure(request, runs), curves_figure(request, runs), problems_figure(request, runs)]
     return Conclusion(
         rows=[result_row(run, folder) for run in runs],

@@ -16,6 +16,7 @@ from ccp_dml.experiments.studies.study import (
     Study,
     StudyPlan,
     finished_runs,
+    fixed_plan,
     result_row,
     unfinished_note,
 )
@@ -38,7 +39,7 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
                 f"study.batch_sizes: a batch of {size} does not hold at least two whole classes of "
                 f"{options.images_per_class} images; choose multiples of {options.images_per_class}."
             )
-    return StudyPlan(
+    return fixed_plan(
         [
             plan_study_run(
                 request,
@@ -59,8 +60,10 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     )
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion:
+def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
     runs = finished_runs(plan)
+    if not runs:
+        return None
     sizes = sorted({run.coordinates["batch"] for run in runs})
     panels = [
         Lines(

@@ -16,6 +16,7 @@ from ccp_dml.experiments.studies.study import (
     Study,
     StudyPlan,
     finished_runs,
+    fixed_plan,
     result_row,
     unfinished_note,
 )
@@ -35,7 +36,7 @@ class PoolOptions(Section):
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     options = request.options(PoolOptions)
-    return StudyPlan(
+    return fixed_plan(
         [
             plan_study_run(
                 request,
@@ -53,8 +54,10 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     )
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion:
+def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
     runs = finished_runs(plan)
+    if not runs:
+        return None
     options = request.options(PoolOptions)
     return Conclusion(
         rows=[result_row(run, folder) for run in runs],
@@ -101,8 +104,8 @@ def sentence(loss: str, runs: Sequence[FinishedRun]) -> str:
     if len(cells[best]) == 1:
         return f"{text} There is one run per cell, so noise is unknown: repeat it with --repeats 3 before choosing."
     return (
-        f"{text} Against it, {verdicts.count(True)} of the other {len(cells) - 1} cells are within noise (95 % interval "
-        f"of the difference, n = {len(cells[best])})."
+        f"{text} Against it, {verdicts.count(True)} of the other {len(cells) - 1} cells are within noise (95 % "
+        f"interval of the difference, n = {len(cells[best])})."
     )
 
 

@@ -1,5 +1,6 @@
 """What a study was asked to do, kept in its folder so that the same command continues it and no other does."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from ccp_dml.experiments.recipe_names import recipe_label
 from ccp_dml.experiments.studies.options import Options, is_study_setting, read_options
 
 RECORD = FolderRecord("study", "study.toml", may_grow=" (more repeats or trials may be added)")
+
+OWN_STORAGE = "in this folder"
 
 MAY_GROW = ("study.repeats", "study.trials")
 """How many runs there are; those that are done stay what they are."""
@@ -22,6 +25,7 @@ class StudyRequest:
     losses: tuple[str, ...]
     is_full: bool  # the paper's settings, not those that finish in minutes
     settings: tuple[str, ...]  # KEY=VALUE, for all runs; `study.KEY` for the study itself
+    storage: str | None = None  # a file or a database URL, where several machines share their trials
 
     @property
     def recipe(self) -> str:
@@ -54,7 +58,7 @@ def refuse_other_study(folder: Path, wanted: StudyRequest) -> None:
     try:
         for key, value in as_values(wanted).items():
             if key != "settings":
-                RECORD.refuse_other(folder, key, before[key], value)
+                RECORD.refuse_other(folder, key, before.get(key, "its default"), value)
         settings = tuple(before["settings"])
     except (KeyError, TypeError) as error:
         raise RECORD.damaged(folder, error) from None
@@ -68,7 +72,13 @@ def as_values(request: StudyRequest) -> dict[str, object]:
         "losses": list(request.losses),
         "full": request.is_full,
         "settings": list(request.settings),
+        "storage": without_password(request.storage or OWN_STORAGE),
     }
+
+
+def without_password(text: str) -> str:
+    """A URL that may be written down: `postgresql://user:***@host/name`."""
+    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
 
 
 def write_down(folder: Path, request: StudyRequest) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ccp_dml.experiments import runner
 from ccp_dml.experiments.plan import PlannedRun, standing
-from ccp_dml.experiments.runner import Failure, PlanWatcher, execute
 from ccp_dml.experiments.studies.request import StudyRequest
 from ccp_dml.reports.figures import Figure
 from ccp_dml.reports.run_folder import RunFolder
@@ -31,9 +31,16 @@ class StudyPlan:
     """The runs of a study that are known so far."""
 
     runs: Sequence[StudyRun]
-    rehearsed: Sequence[PlannedRun] = ()  # further runs to check before the first step, but not to train
-    total: int | None = None  # runs in the end, where a run depends on those before it; None: all are known
+    rehearsed: Sequence[PlannedRun]  # runs to check before the first step, such as all that are left
+    done: int
+    total: int  # runs in the end, where later ones depend on earlier ones
     note: str = ""  # what `--plan` should say about runs that are not known yet
+
+
+def fixed_plan(runs: Sequence[StudyRun]) -> StudyPlan:
+    """A plan whose runs are all known beforehand, as most studies have it."""
+    left = [one.run for one in runs if standing(one.run.folder).state != "done"]
+    return StudyPlan(runs, left, len(runs) - len(left), len(runs))
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,8 @@ class Conclusion:
 
 
 Plan = Callable[[StudyRequest, Path], StudyPlan]
-Train = Callable[[StudyRequest, Path, StudyPlan, int, PlanWatcher], list[Failure]]
-Conclude = Callable[[StudyRequest, Path, StudyPlan], Conclusion]
+Train = Callable[[StudyRequest, Path, StudyPlan, int, runner.PlanWatcher], list[runner.Failure]]
+Conclude = Callable[[StudyRequest, Path, StudyPlan], Conclusion | None]
 
 
 def train_all(
@@ -71,10 +78,10 @@ def train_all(
     folder: Path,  # noqa: ARG001
     plan: StudyPlan,
     workers: int,
-    watcher: PlanWatcher,
-) -> list[Failure]:
+    watcher: runner.PlanWatcher,
+) -> list[runner.Failure]:
     """Train every run of the plan that is not done yet, as most studies do."""
-    return execute([one.run for one in plan.runs], workers, watcher)
+    return runner.execute([one.run for one in plan.runs], workers, watcher)
 
 
 @dataclass(frozen=True)
@@ -83,8 +90,9 @@ class Study:
 
     question: str
     plan: Plan
-    conclude: Conclude  # is given a plan with at least one finished run
+    conclude: Conclude  # None: there is nothing to conclude from yet
     train: Train = train_all
+    uses_storage: bool = False  # whether `--storage` means something to it
 
 
 def finished_runs(plan: StudyPlan) -> list[FinishedRun]:

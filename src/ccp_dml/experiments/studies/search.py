@@ -1,0 +1,137 @@
+"""Which lambda, and how many proxies? A Bayesian search that selects on validation classes only."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from ccp_dml.config import Config, Section
+from ccp_dml.errors import UserError
+from ccp_dml.experiments.plan import PlannedRun, plan_run
+from ccp_dml.experiments.recipe_names import recipe_label
+from ccp_dml.experiments.runner import Failure, PlanWatcher, keep_busy, machine_shares
+from ccp_dml.experiments.studies.request import StudyRequest
+from ccp_dml.experiments.studies.search_outcome import conclude_search
+from ccp_dml.experiments.studies.search_storage import TrialStore, search_name
+from ccp_dml.experiments.studies.search_trials import (
+    GIVEN_UP,
+    OVER,
+    PROXIES,
+    WEIGHT,
+    Point,
+    SearchSpace,
+    TrialRuns,
+    own_trials,
+    trial_name,
+    trial_point,
+)
+from ccp_dml.experiments.studies.study import Conclusion, Study, StudyPlan, StudyRun
+from ccp_dml.layers import resolve
+
+
+class SearchOptions(Section):
+    trials: int = Field(16, ge=1, description="in the end, those of all machines together")
+    startup_trials: int = Field(6, ge=1, description="at random, before the sampler has something to learn from")
+    weight: tuple[PositiveFloat, PositiveFloat] = Field((1e-12, 1e2), description="lambda, on a logarithmic scale")
+    proxies_per_class: tuple[PositiveInt, PositiveInt] = Field((1, 16), description="P")
+
+    @field_validator("weight", "proxies_per_class")
+    @classmethod
+    def _is_a_range(cls, limits: tuple[float, float], checked: ValidationInfo) -> tuple[float, float]:
+        if limits[0] >= limits[1]:
+            raise PydanticCustomError("range", "{name} must be [lowest, highest]", {"name": str(checked.field_name)})
+        return limits
+
+
+def plan(request: StudyRequest, folder: Path) -> StudyPlan:
+    """The trials that are complete or under way; those to come depend on them."""
+    options, store = request.options(SearchOptions), trial_store(request, folder)
+    known = own_trials(store.open(), store.owner) if store.exists() else []
+    runs = [
+        StudyRun({"trial": trial.number, **point}, trial_run(request, folder, trial.number, point))
+        for trial in known
+        if trial.state not in GIVEN_UP and (point := trial_point(trial)) is not None
+    ]
+    over = sum(trial.state in OVER for trial in known)
+    left = max(0, options.trials - over)
+    return StudyPlan(
+        runs,
+        rehearsed=[trial_run(request, folder, 0, search_space(request).first)] if left else [],
+        done=min(over, options.trials),
+        total=options.trials,
+        note=f"{left} of {options.trials} trials are left, each depending on the results of those before it; "
+        f"{sum(trial.state in GIVEN_UP for trial in known)} were pruned or failed.",
+    )
+
+
+def train(
+    request: StudyRequest,
+    folder: Path,
+    plan: StudyPlan,  # noqa: ARG001
+    workers: int,
+    watcher: PlanWatcher,
+) -> list[Failure]:
+    options, store = request.options(SearchOptions), trial_store(request, folder)
+    trials = TrialRuns(
+        store.open(),
+        search_space(request),
+        options.trials,
+        lambda number, point: trial_run(request, folder, number, point),
+        store.owner,
+        watcher,
+    )
+    return keep_busy(trials.runs(), machine_shares(min(workers, options.trials)), trials)
+
+
+def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:  # noqa: ARG001
+    return conclude_search(trial_store(request, folder), search_space(request), request.data, method_of(request))
+
+
+def method_of(request: StudyRequest) -> str:
+    if len(request.losses) > 1:
+        raise UserError(f"--loss {','.join(request.losses)}: search one loss at a time.")
+    return f"{request.losses[0]}-ccp"
+
+
+def base_config(request: StudyRequest) -> Config:
+    """What all trials share, with the recipe's own lambda and P."""
+    return resolve(request.recipes(method_of(request)), request.run_settings).config
+
+
+def search_space(request: StudyRequest) -> SearchSpace:
+    options, config = request.options(SearchOptions), base_config(request)
+    (lightest, heaviest), (fewest, most) = options.weight, options.proxies_per_class
+    return SearchSpace(
+        weight=options.weight,
+        proxies=options.proxies_per_class,
+        first={
+            WEIGHT: min(max(config.ccp.weight, lightest), heaviest),
+            PROXIES: min(max(config.ccp.proxies_per_class, fewest), most),
+        },
+        startup_trials=options.startup_trials,
+        warm_up_steps=config.ccp.start_step + config.ccp.patience * config.train.evaluate_every,
+        seed=config.run.seed,
+    )
+
+
+def trial_store(request: StudyRequest, folder: Path) -> TrialStore:
+    method, config = method_of(request), base_config(request)
+    return TrialStore(folder, request.storage, search_name(recipe_label(request.data), method, config))
+
+
+def trial_run(request: StudyRequest, folder: Path, number: int, point: Point) -> PlannedRun:
+    """The run of a trial. All have the same seed: they differ in nothing but the point."""
+    settings = (f"ccp.weight={point[WEIGHT]!r}", f"ccp.proxies_per_class={point[PROXIES]}")
+    name = trial_name(number)
+    run = plan_run(name, folder / name, request.recipes(method_of(request)), (*request.run_settings, *settings))
+    return replace(run, is_supervised=True)
+
+
+STUDY = Study(
+    "Which lambda, and how many proxies? A Bayesian search with pruning; the best becomes a recipe",
+    plan,
+    conclude,
+    train,
+    uses_storage=True,
+)

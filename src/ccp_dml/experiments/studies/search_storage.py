@@ -1,0 +1,79 @@
+"""Where a search keeps its trials: a file of its own, or a file or database that several machines share."""
+
+import hashlib
+import json
+import platform
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from sqlalchemy.exc import SQLAlchemyError
+
+from ccp_dml.config import Config
+from ccp_dml.errors import UserError
+from ccp_dml.experiments.plan import HOW_IT_RUNS
+from ccp_dml.experiments.studies.request import without_password
+from ccp_dml.layers import flatten
+
+OWN_FILE = "trials.db"
+"""SQLite, whose writes are whole or not there when the process is killed."""
+
+WHERE_IT_LIES = frozenset({"data.root", "data.path", "model.weights", "run.seed"})
+"""Keys that may differ between machines that search together: where files are, and the seed of a trial."""
+
+
+@dataclass(frozen=True)
+class TrialStore:
+    """The trials of one search. `name` tells apart the searches that share a database."""
+
+    folder: Path  # of the study
+    address: str | None  # None: a file of its own in the folder
+    name: str
+
+    @property
+    def is_shared(self) -> bool:
+        return self.address is not None
+
+    @property
+    def owner(self) -> str | None:
+        """Who trains a trial: only the command that began it may go on with it. None: there is nobody else."""
+        return f"{platform.node()}:{self.folder.resolve()}" if self.is_shared else None
+
+    def exists(self) -> bool:
+        """Whether there may be trials already; asking must not make a file."""
+        return self.is_shared or (self.folder / OWN_FILE).is_file()
+
+    def open(self) -> optuna.Study:
+        """The search, made if it is not there yet."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                return optuna.create_study(
+                    storage=self._storage(), study_name=self.name, direction="maximize", load_if_exists=True
+                )
+        except (SQLAlchemyError, OSError, ImportError, ValueError, json.JSONDecodeError) as error:
+            where = self.folder / OWN_FILE if self.address is None else without_password(self.address)
+            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(
+                f"--storage {where} cannot be used ({without_password(first_line)}); give a file in a folder that "
+                "exists, or a database URL such as postgresql://user@host/name with its driver installed."
+            ) from None
+
+    def _storage(self) -> BaseStorage:
+        if self.address is None:
+            return RDBStorage(f"sqlite:///{self.folder / OWN_FILE}")
+        if "://" in self.address:
+            return RDBStorage(self.address)
+        return JournalStorage(JournalFileBackend(self.address))
+
+
+def search_name(data: str, method: str, example: Config) -> str:
+    """The same on all machines that search the same thing, and only there. `example` is the run of any trial."""
+    varied = {"ccp.weight", "ccp.proxies_per_class", *WHERE_IT_LIES, *HOW_IT_RUNS}
+    fixed = {key: value for key, value in flatten(example.as_tables()) if key not in varied}
+    digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+    return f"ccp-search-{data}-{method}-{digest[:12]}"
