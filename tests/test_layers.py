@@ -101,3 +101,28 @@ def test_tables_round_trip(tmp_path):
     config = resolve(["c2-ccp"], ["loss.negative_margin=0.4", "optim.betas=[0.8, 0.9]"]).config
     saved = write(tmp_path / "config.toml", tomli_w.dumps(config.as_tables()))
     assert resolve([saved]).config == config
+
+
+def test_a_recipe_starts_from_what_it_extends(tmp_path):
+    write(tmp_path / "base.toml", "[optim]\nlr = 1e-3\nweight_decay = 0.5\n")
+    top = write(tmp_path / "top.toml", f'extends = "{tmp_path / "base.toml"}"\n[optim]\nlr = 1e-4\n')
+    resolved = resolve([top])
+    assert (resolved.config.optim.lr, resolved.config.optim.weight_decay) == (1e-4, 0.5)
+    assert resolved.origins["optim.weight_decay"].endswith("base.toml")
+
+
+def test_several_recipes_may_stand_for_one(tmp_path):
+    first = write(tmp_path / "first.toml", "[optim]\nlr = 1e-3\nweight_decay = 0.5\n")
+    second = write(tmp_path / "second.toml", "[optim]\nlr = 1e-4\n")
+    assert resolve([f"{first},{second}"]).config == resolve([first, second]).config
+    with pytest.raises(UserError, match="'nothing'"):
+        resolve([f"{first},nothing"])
+
+
+def test_features_train_as_a_head_on_a_frozen_backbone_does():
+    features, frozen = resolve(["features", "c2-ccp"]).config, resolve(["cub", "frozen", "c2-ccp"]).config
+    for section in ("train", "optim", "ccp", "loss"):
+        assert getattr(features, section) == getattr(frozen, section)
+    assert features.model.head_init == frozen.model.head_init
+    assert features.model.backbone == "identity"
+    assert frozen.model.freeze_backbone

@@ -16,7 +16,10 @@ from ccp_dml.errors import UserError
 
 Tables = dict[str, Any]
 
-RECIPE_KINDS = ("datasets", "methods", "protocols", "studies")
+RECIPE_KINDS = ("datasets", "modes", "methods", "protocols", "studies")
+
+EXTENDS = "extends"
+"""A key that only recipes have: the recipe whose values this one starts from."""
 
 LOSS_DEFAULTS = "losses"
 """A table that only recipes have: a data set's values for the losses that a later layer may choose."""
@@ -43,7 +46,8 @@ class Resolved:
 
 def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | None = None) -> Resolved:
     """Layer recipes left to right, then `--set` settings, then the seed."""
-    layers = [without_study(read_recipe(name)) for name in recipes] + [parse_setting(text) for text in settings]
+    layers = [without_study(layer) for name in recipes for layer in recipe_layers(name)]
+    layers += [parse_setting(text) for text in settings]
     if seed is not None:
         layers.append(Layer("--seed", {"run": {"seed": seed}}))
     values: dict[str, Any] = {}
@@ -141,6 +145,16 @@ def shipped_recipes(*kinds: str) -> dict[str, Traversable]:
         for file in sorted((folder / kind).iterdir(), key=lambda entry: entry.name)
         if file.name.endswith(".toml")
     }
+
+
+def recipe_layers(names: str) -> list[Layer]:
+    """The layers of `cub`, or of several recipes that stand for one, `cub,frozen`; what a recipe extends goes first."""
+    layers: list[Layer] = []
+    for name in names.split(","):
+        layer = read_recipe(name)
+        base = layer.tables.pop(EXTENDS, None)
+        layers += [*([] if base is None else recipe_layers(str(base))), layer]
+    return layers
 
 
 def read_recipe(name: str) -> Layer:

@@ -10,6 +10,7 @@ import torch
 from ccp_dml.experiments.benchmark import Benchmark, BenchmarkRun
 from ccp_dml.experiments.mlrc import ensemble_scores
 from ccp_dml.experiments.plan import standing
+from ccp_dml.experiments.recipe_names import recipe_label
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.reports.benchmark_formats import write_tables
 from ccp_dml.reports.benchmark_table import BenchmarkTable, build_table
@@ -29,7 +30,7 @@ def write_outcome(
     table = build_table(
         results,
         methods,
-        title=f"{benchmark.protocol.replace('mlrc', 'MLRC')} protocol on {benchmark.data}",
+        title=f"{benchmark.protocol.replace('mlrc', 'MLRC')} protocol on {recipe_label(benchmark.data)}",
         paper_dataset=paper_dataset if config.data.name != paper_dataset else None,
         notes=missing_runs(planned, methods),
     )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ccp_dml.errors import UserError
-from ccp_dml.layers import nearest, shipped_recipes
+from ccp_dml.layers import nearest, read_recipe, shipped_recipes
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
@@ -23,12 +23,16 @@ def parse_methods(text: str) -> tuple[str, ...]:
     return methods
 
 
-def parse_data(name: str) -> str:
+def parse_data(names: str) -> str:
+    """`cub`, or `cub,frozen`: a data set, and perhaps recipes that are layered onto it."""
+    first, *others = names.split(",")
     shipped = shipped_recipes("datasets")
-    if name not in shipped and not is_recipe_file(name):
-        known = nearest(name, list(shipped)) or f"; there are {', '.join(shipped)}"
-        raise UserError(f"--data: there is no data set {name!r}, shipped or as a TOML file{known}.")
-    return name
+    if first not in shipped and not is_recipe_file(first):
+        known = nearest(first, list(shipped)) or f"; there are {', '.join(shipped)}"
+        raise UserError(f"--data: there is no data set {first!r}, shipped or as a TOML file{known}.")
+    for name in others:
+        read_recipe(name)
+    return names
 
 
 def parse_losses(text: str) -> tuple[str, ...]:
@@ -49,4 +53,4 @@ def is_recipe_file(name: str) -> bool:
 
 def recipe_label(recipe: str) -> str:
     """What tables and folders call a recipe: a file of one's own goes by its name without the ending."""
-    return Path(recipe).stem if recipe.endswith(".toml") else recipe
+    return "-".join(Path(name).stem if name.endswith(".toml") else name for name in recipe.split(","))
