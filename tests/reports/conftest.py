@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import pytest
 import tomli_w
 import torch
 from PIL import Image, ImageDraw
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from ccp_dml.data.labelled import LabelledSet, TestSet
+from ccp_dml.reports.confusion import build_confusion
 from ccp_dml.reports.gallery import build_gallery
+from ccp_dml.reports.map_pictures import build_map_pictures
+from ccp_dml.reports.page import write_report
+from ccp_dml.reports.problem_maps import MapPoints, ProblemMap, write_problem
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # No sandbox, because tests may run as root; no background traffic, because every request counts as a fault.
@@ -33,8 +38,8 @@ class DrawnItems:
 
     in_memory = True
 
-    def __init__(self, count: int, has_pictures: bool = True) -> None:
-        self.count, self.has_pictures = count, has_pictures
+    def __init__(self, count: int, has_pictures: bool = True, is_noise: bool = False) -> None:
+        self.count, self.has_pictures, self.is_noise = count, has_pictures, is_noise
         self.looked_at: list[int] = []
 
     def __len__(self) -> int:
@@ -50,14 +55,18 @@ class DrawnItems:
         if not self.has_pictures:
             return None
         self.looked_at.append(position)
+        if self.is_noise:
+            return Image.effect_noise((96, 96), 100)
         image = Image.new("RGB", (160, 120), (position * 37 % 256, position * 91 % 256, position * 151 % 256))
         ImageDraw.Draw(image).text((10, 10), str(position), fill="white")
         return image
 
 
-def items(labels: torch.Tensor, has_pictures: bool = True, names: tuple[str, ...] = ()) -> LabelledSet:
+def items(
+    labels: torch.Tensor, has_pictures: bool = True, names: tuple[str, ...] = (), is_noise: bool = False
+) -> LabelledSet:
     """One item per label, at positions that differ from the rows."""
-    source = DrawnItems(len(labels) + 100, has_pictures)
+    source = DrawnItems(len(labels) + 100, has_pictures, is_noise)
     class_names = tuple(f"class {label}" for label in range(int(labels.max()) + 1))
     return LabelledSet(source, torch.arange(len(labels)) + 100, labels, names + class_names[len(names) :])
 
@@ -87,10 +96,13 @@ def made_up_metrics(is_ccp: bool, evaluations: int = 40) -> list[dict[str, Any]]
             "loss": 0.6 * (1 - progress) + 0.08,
             "gradient_norm": 1.5 + 0.2 * (index % 4),
             "seconds": 4.2 * (index + 1),
+            "evaluation_seconds": 0.8 * (index + 1),
+            "reselection_seconds": 0.2 * (problem - 1),
         }
         if is_ccp:
             row |= {
                 "covering_radius": 0.9 * 0.85**problem,
+                "proxy_spread": 0.8 - 0.05 * (index % 8),
                 "pull_norm": 0.0 if problem == 1 else 1e-3 * (1 + index % 8),
             }
         rows.append(row)
@@ -135,6 +147,41 @@ def write_run(folder: Path, is_ccp: bool = True, finished: bool = True, gallery:
     return folder
 
 
+def write_maps(
+    folder: Path, problems: int = 3, dim: int = 8, per_class: int = 6, proxies: int = 2, **changes: Any
+) -> list[ProblemMap]:
+    """Maps of 4 training and 3 validation classes as a run leaves them, and their pictures; `proxies` 0: a baseline."""
+    generator = torch.Generator().manual_seed(3)
+    labels = {"train": torch.arange(4).repeat(per_class), "validation": torch.arange(3).repeat(per_class)}
+    data = {side: items(of, **changes) for side, of in labels.items()}
+    centres = torch.randn(4, dim, generator=generator)
+    made = []
+    for problem in range(1, problems + 1):
+        sides = {
+            side: MapPoints(
+                problem * centres[of] + torch.randn(len(of), dim, generator=generator),
+                of,
+                torch.arange(len(of)),
+                data[side].class_names,
+            )
+            for side, of in labels.items()
+        }
+        selected, converged = problem * centres[:, None] + torch.randn(2, 4, proxies, dim, generator=generator)
+        placed = {"selected": selected, "converged": converged} if proxies else {"selected": None, "converged": None}
+        made.append(ProblemMap(problem, **sides, **placed))
+        write_problem(folder, made[-1])
+    pictures = build_map_pictures(folder, data["train"], data["validation"])
+    (folder / "map.json").write_text(json.dumps(pictures))
+    return made
+
+
+def write_confusion(folder: Path, noise: float = 1.5, **changes: Any) -> None:
+    labels = torch.arange(10).repeat_interleave(6)
+    generator = torch.Generator().manual_seed(2)
+    embeddings = torch.randn(10, 8, generator=generator)[labels] + noise * torch.randn(60, 8, generator=generator)
+    (folder / "confusion.json").write_text(json.dumps(build_confusion(TestSet(items(labels, **changes)), embeddings)))
+
+
 @pytest.fixture(name="items")
 def items_factory() -> Callable[..., LabelledSet]:
     return items
@@ -150,9 +197,29 @@ def run_factory() -> Callable[..., Path]:
     return write_run
 
 
+@pytest.fixture(name="write_maps")
+def maps_factory() -> Callable[..., list[ProblemMap]]:
+    return write_maps
+
+
+@pytest.fixture(name="write_confusion")
+def confusion_factory() -> Callable[..., None]:
+    return write_confusion
+
+
+@pytest.fixture
+def illustrated_runs(two_runs: list[Path]) -> list[Path]:
+    """The two runs with everything that a report can show."""
+    write_maps(two_runs[0], problems=1, proxies=0)
+    write_maps(two_runs[1])
+    for run in two_runs:
+        write_confusion(run)
+    return two_runs
+
+
 @pytest.fixture
 def two_runs(tmp_path: Path) -> list[Path]:
-    """A baseline and a CCP run on the same data with the same seed."""
+    """A baseline and a CCP run on the same data with the same seed, as older versions left them: without maps."""
     return [
         write_run(tmp_path / "runs" / "c2", is_ccp=False, gallery=made_up_gallery(0.5)),
         write_run(tmp_path / "runs" / "c2-ccp", is_ccp=True, gallery=made_up_gallery(1.5)),
@@ -176,3 +243,37 @@ def artefacts() -> Callable[[str], Path]:
     folder = Path(__file__).parents[2] / "artefacts" / "report"
     folder.mkdir(parents=True, exist_ok=True)
     return lambda name: folder / name
+
+
+@dataclass
+class Opened:
+    page: Page
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def overflow(self) -> int:
+        return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+@pytest.fixture
+def open_report(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    contexts = []
+
+    def open_it(runs: list[Path], width: int = 1280, scheme: str = "light") -> Opened:
+        file = write_report(runs, tmp_path / "report.html")
+        context = browser.new_context(
+            viewport={"width": width, "height": 844},
+            color_scheme=scheme,  # type: ignore[arg-type]
+            has_touch=True,
+        )
+        contexts.append(context)
+        opened = Opened(context.new_page())
+        opened.page.on("request", lambda request: opened.requests.append(request.url))
+        opened.page.on("console", lambda message: opened.complaints.append(message.text))
+        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        opened.page.goto(file.as_uri())
+        return opened
+
+    yield open_it
+    for context in contexts:
+        context.close()

@@ -1,56 +1,22 @@
 """The page as a reader meets it: opened from disk in a real browser, wide and narrow, light and dark, by keyboard."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
 from ccp_dml.reports.page import write_report
 
 pytestmark = pytest.mark.browser
 
 
-@dataclass
-class Opened:
-    page: Page
-    requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-
-    def overflow(self) -> int:
-        return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-
-
-@pytest.fixture
-def open_report(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
-    contexts = []
-
-    def open_it(runs: list[Path], width: int = 1280, scheme: str = "light") -> Opened:
-        file = write_report(runs, tmp_path / "report.html")
-        context = browser.new_context(
-            viewport={"width": width, "height": 844},
-            color_scheme=scheme,  # type: ignore[arg-type]
-            has_touch=True,
-        )
-        contexts.append(context)
-        opened = Opened(context.new_page())
-        opened.page.on("request", lambda request: opened.requests.append(request.url))
-        opened.page.on("console", lambda message: opened.complaints.append(message.text))
-        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        opened.page.goto(file.as_uri())
-        return opened
-
-    yield open_it
-    for context in contexts:
-        context.close()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("count", [1, 2])
 def test_it_opens_offline_without_complaint_and_fits_the_screen(
-    open_report: Callable[..., Opened],
+    open_report: Callable[..., Any],
     two_runs: list[Path],
     artefacts: Callable[[str], Path],
     count: int,
@@ -73,7 +39,7 @@ def test_it_opens_offline_without_complaint_and_fits_the_screen(
 
 
 def test_light_and_dark_look_different_and_are_both_readable(
-    open_report: Callable[..., Opened], two_runs: list[Path]
+    open_report: Callable[..., Any], two_runs: list[Path]
 ) -> None:
     def brightness(colour: str) -> float:
         return sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) / 3
@@ -87,7 +53,7 @@ def test_light_and_dark_look_different_and_are_both_readable(
 
 
 def test_names_that_are_too_long_for_a_phone_do_not_widen_it(
-    open_report: Callable[..., Opened],
+    open_report: Callable[..., Any],
     write_run: Callable[..., Path],
     made_up_gallery: Callable[..., dict],
     tmp_path: Path,
@@ -104,7 +70,7 @@ def test_names_that_are_too_long_for_a_phone_do_not_widen_it(
 
 
 def test_class_names_run_no_script(
-    open_report: Callable[..., Opened],
+    open_report: Callable[..., Any],
     write_run: Callable[..., Path],
     made_up_gallery: Callable[..., dict],
     tmp_path: Path,
@@ -117,7 +83,7 @@ def test_class_names_run_no_script(
     assert attack in opened.page.locator(".class-name").first.inner_text()
 
 
-def test_details_open_by_keyboard(open_report: Callable[..., Opened], two_runs: list[Path]) -> None:
+def test_details_open_by_keyboard(open_report: Callable[..., Any], two_runs: list[Path]) -> None:
     page = open_report(two_runs[1:]).page
     block = page.locator("#configuration details", has_text="negative_margin")
     assert not page.get_by_text("negative_margin").is_visible()
@@ -128,7 +94,7 @@ def test_details_open_by_keyboard(open_report: Callable[..., Opened], two_runs: 
     assert not page.get_by_text("negative_margin").is_visible()
 
 
-def test_charts_are_read_by_arrow_keys(open_report: Callable[..., Opened], two_runs: list[Path]) -> None:
+def test_charts_are_read_by_arrow_keys(open_report: Callable[..., Any], two_runs: list[Path]) -> None:
     page = open_report(two_runs[1:]).page
     plot = page.locator("#curves .plot").first
     tooltip = plot.locator(".tooltip")
@@ -146,7 +112,7 @@ def test_charts_are_read_by_arrow_keys(open_report: Callable[..., Opened], two_r
 
 
 def test_the_tooltip_follows_the_pointer_and_stays_on_the_curve(
-    open_report: Callable[..., Opened], two_runs: list[Path]
+    open_report: Callable[..., Any], two_runs: list[Path]
 ) -> None:
     page = open_report(two_runs).page
     plot = page.locator("#curves .plot").first
@@ -164,7 +130,7 @@ def test_the_tooltip_follows_the_pointer_and_stays_on_the_curve(
         assert dot["y"] + dot["height"] / 2 == pytest.approx(middle, abs=1.5)
 
 
-def test_a_link_to_a_run_opens_its_details(open_report: Callable[..., Opened], two_runs: list[Path]) -> None:
+def test_a_link_to_a_run_opens_its_details(open_report: Callable[..., Any], two_runs: list[Path]) -> None:
     page = open_report(two_runs).page
     assert not page.locator("#run-2-summary").is_visible()
     page.locator("table.comparison").get_by_text("c2-ccp").click()
@@ -172,7 +138,7 @@ def test_a_link_to_a_run_opens_its_details(open_report: Callable[..., Opened], t
     assert not page.locator("#run-1-summary").is_visible()
 
 
-def test_paper_shows_what_is_folded_on_the_screen(open_report: Callable[..., Opened], two_runs: list[Path]) -> None:
+def test_paper_shows_what_is_folded_on_the_screen(open_report: Callable[..., Any], two_runs: list[Path]) -> None:
     page = open_report(two_runs[1:], scheme="dark").page
     page.emulate_media(media="print")
     assert (

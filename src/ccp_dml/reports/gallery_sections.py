@@ -6,7 +6,7 @@ from typing import Any
 from ccp_dml.reports.run_folder import RunFolder, run_labels
 from ccp_dml.reports.sections import Section
 
-MOST_GALLERIES = 8  # further runs are compared by numbers only, so that the page stays light
+MOST_GALLERIES = 4  # further runs are compared by numbers only, so that the page stays light
 OPEN_COMPARISONS = 5  # queries compared at once; the rest unfolds
 REASONS = {"worst": "Worst queries", "best": "Best queries", "random": "Queries drawn at random"}
 
