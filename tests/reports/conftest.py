@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ BROWSER_ARGUMENTS = [
 ]
 
 
+@cache
+def noise_picture() -> Image.Image:
+    return Image.effect_noise((96, 96), 100)
+
+
 class DrawnItems:
     """A source of coloured squares with the item's number; without pictures it stands for precomputed features."""
 
@@ -56,7 +62,7 @@ class DrawnItems:
             return None
         self.looked_at.append(position)
         if self.is_noise:
-            return Image.effect_noise((96, 96), 100)
+            return noise_picture()
         image = Image.new("RGB", (160, 120), (position * 37 % 256, position * 91 % 256, position * 151 % 256))
         ImageDraw.Draw(image).text((10, 10), str(position), fill="white")
         return image

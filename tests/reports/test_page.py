@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,59 @@ def test_sections_come_in_a_reader_s_order(two_runs: list[Path]) -> None:
     assert [part.id for part in sections_of_one(baseline)] == ["summary", "curves", *common]
     several = [part.id for part in sections_of_many([baseline, ccp])]
     assert several == ["comparison", "curves", "projections", "gallery", "cost", "run-1", "run-2"]
+
+
+def test_a_run_with_everything_has_every_section(illustrated_runs: list[Path]) -> None:
+    baseline, ccp = read_runs(illustrated_runs)
+    ids = [part.id for part in sections_of_one(ccp)]
+    assert [name for name in ids if name in ("problems", "map", "gallery", "confusion", "scores", "cost")] == [
+        "problems",
+        "map",
+        "gallery",
+        "confusion",
+        "scores",
+        "cost",
+    ]
+    several = sections_of_many([baseline, ccp])
+    assert [part.id for part in several][2:5] == ["projections", "map", "gallery"]
+    details = [part.id for part in several[-1].content["sections"]]
+    assert "run-2-confusion" in details
+
+
+def test_the_summary_says_what_training_gained(two_runs: list[Path], tmp_path: Path) -> None:
+    summary = section(report(two_runs[1:], tmp_path), "summary")
+    assert (
+        "MAP@R went from 3.1 % at the first evaluation (step 50) to 43.1 % at the best (step 1,950): +40.0" in summary
+    )
+    first = (two_runs[1] / "metrics.jsonl").read_text().splitlines(keepends=True)[0]
+    (two_runs[1] / "metrics.jsonl").write_text(first)
+    (two_runs[1] / "result.json").unlink()
+    assert "went from" not in section(report(two_runs[1:], tmp_path), "summary")
+
+
+def test_spread_radius_and_pull_have_charts_with_the_switches(two_runs: list[Path], tmp_path: Path) -> None:
+    page = report(two_runs, tmp_path)
+    projections = re.search(r'<section id="projections".*?</section>', page, re.DOTALL)
+    assert projections
+    assert re.findall(r"<figcaption><strong>(.*?)</strong>", projections[0]) == [
+        "Covering radius",
+        "Spread of proxies",
+        "Pull",
+    ]
+    assert len(re.findall(r'<line class="mark s1"', projections[0])) == 8  # four switches in two charts, of the CCP run
+
+
+def test_confused_classes_are_named_and_shown(illustrated_runs: list[Path], tmp_path: Path) -> None:
+    confusion = json.loads((illustrated_runs[1] / "confusion.json").read_text())
+    page = report(illustrated_runs[1:], tmp_path)
+    text = section(page, "confusion")
+    first = confusion["pairs"][0]
+    assert f"{first['items'][0]['class']} {first['items'][1]['class']} {100 * first['shares'][0]:.1f} %" in text
+    found = re.search(r'<section id="confusion".*?</section>', page, re.DOTALL)
+    assert found
+    assert found[0].count("<img") == 2 * len(confusion["pairs"])
+    assert found[0].count('class="own"') == len(confusion["classes"])
+    assert "--heat:100.0%" in found[0]  # the worst cell has the full colour
 
 
 def test_problem_switches_and_the_best_evaluation_are_in_the_curves(two_runs: list[Path], tmp_path: Path) -> None:
@@ -175,6 +229,26 @@ def test_many_long_runs_stay_far_below_ten_megabytes(
     page = report(runs, tmp_path)
     assert len(page) < 4_000_000
     assert "12 runs" in page
+
+
+def test_pictures_that_cannot_be_compressed_stay_below_ten_megabytes(
+    write_run: Callable[..., Path],
+    write_maps: Callable[..., list],
+    write_confusion: Callable[..., None],
+    made_up_gallery: Callable[..., dict],
+    tmp_path: Path,
+) -> None:
+    run = write_run(tmp_path / "run-0", gallery=made_up_gallery(0.5, is_noise=True))
+    write_confusion(run, is_noise=True)
+    write_maps(run, per_class=101, problems=41, proxies=8, is_noise=True)
+    for number in range(1, 6):
+        copy = shutil.copytree(run, tmp_path / f"run-{number}")
+        pictures = (run / "map.json").read_text().replace("image/webp;", f"image/webp;number={number};")
+        (copy / "map.json").write_text(pictures)  # other pictures, so that the page cannot share them
+    page = report(sorted(tmp_path.glob("run-*")), tmp_path)
+    assert page.count('<figure class="map">') == 3
+    assert page.count("number=1") == 2
+    assert 4_000_000 < len(page) < 10_000_000
 
 
 def test_the_report_replaces_an_older_one_whole_or_not_at_all(
