@@ -1,5 +1,7 @@
 """The certificate on the page."""
 
+import shlex
+
 from ccp_dml.reports import certificate_text
 from ccp_dml.reports.run_folder import RunFolder
 from ccp_dml.reports.sections import Section
@@ -13,7 +15,7 @@ def certificate(run: RunFolder) -> Section | None:
     if not run.finished:
         return None
     found = run.certificate
-    content = {"command": f"ccp certify {run.path}", "found": found is not None}
+    content = {"command": shlex.join(["ccp", "certify", str(run.path)]), "found": found is not None}
     if found is not None:
         names = certificate_text.set_names(found)
         content |= {
