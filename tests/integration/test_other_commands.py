@@ -110,7 +110,7 @@ def test_list_names_everything(kind, capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["train", "config", "evaluate", "list", "report", "benchmark", "data prepare", "data verify"]
+    "name", ["train", "config", "evaluate", "certify", "list", "report", "benchmark", "data prepare", "data verify"]
 )
 def test_every_command_has_help_with_an_example(name, capsys):
     assert main([*name.split(), "--help"]) == 0
