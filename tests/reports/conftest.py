@@ -77,6 +77,7 @@ def items(
     return LabelledSet(source, torch.arange(len(labels)) + 100, labels, names + class_names[len(names) :])
 
 
+@cache  # encoding a hundred pictures takes longer than most tests
 def made_up_gallery(quality: float, **changes: Any) -> dict[str, Any]:
     """A gallery of 10 classes with 6 images each whose embeddings are the better the higher `quality`."""
     generator = torch.Generator().manual_seed(1)

@@ -17,13 +17,13 @@ pytestmark = pytest.mark.browser
 @pytest.mark.parametrize("count", [1, 2])
 def test_it_opens_offline_without_complaint_and_fits_the_screen(
     open_report: Callable[..., Any],
-    two_runs: list[Path],
+    illustrated_runs: list[Path],
     artefacts: Callable[[str], Path],
     count: int,
     width: int,
     scheme: str,
 ) -> None:
-    opened = open_report(two_runs[-count:], width, scheme)
+    opened = open_report(illustrated_runs[-count:], width, scheme)
     page = opened.page
     page.screenshot(path=artefacts(f"{count}-runs-{width}-{scheme}.png"), full_page=True)
     assert opened.complaints == []
@@ -33,6 +33,8 @@ def test_it_opens_offline_without_complaint_and_fits_the_screen(
     assert opened.overflow() <= 0
     assert page.locator("figure.chart polyline").count() >= 5
     assert page.locator(".query img").count() >= 12 * 9
+    assert page.locator("figure.map circle").count() >= 50
+    assert page.locator(".heat-map td.own").count() >= 5
     broken = "[...document.images].filter((image) => !image.naturalWidth).length"
     page.wait_for_function("[...document.images].every((image) => image.complete)")
     assert page.evaluate(broken) == 0
