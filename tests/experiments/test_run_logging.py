@@ -21,7 +21,13 @@ from ccp_dml.experiments.training import train
 from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.layers import flatten, resolve
 
-QUICK = ("train.max_steps=24", "train.evaluate_every=4", "train.classes_per_batch=4", "ccp.patience=1")
+QUICK = (
+    "train.max_steps=24",
+    "train.evaluate_every=4",
+    "train.classes_per_batch=4",
+    "model.embedding_dim=6",
+    "ccp.patience=1",
+)
 
 
 def settings(features, logger, *more):
