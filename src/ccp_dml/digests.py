@@ -28,7 +28,7 @@ def file_digest(path: Path) -> str:
 
 def tensor_digest(named: Iterable[tuple[str, Tensor]]) -> str:
     """Of tensors with their names, types and shapes, wherever they are stored and in whatever order."""
-    total = []
+    total: list[str | bytes] = []
     for name, value in sorted(named, key=lambda item: item[0]):
         plain = value.detach().cpu().contiguous()
         total += [f"{name} {plain.dtype} {tuple(plain.shape)}", plain.flatten().view(torch.uint8).numpy().tobytes()]

@@ -53,15 +53,21 @@ def test_the_unit_of_the_features_does_not_matter(features):
     assert torch.allclose(embeddings, others, atol=1e-3)
 
 
-def test_more_dimensions_than_there_are(features):
-    with pytest.raises(UserError, match="embedding_dim=8 is more than PCA can give for 300 training images of 7"):
-        started(features, 8, whiten=False)
-    with pytest.raises(UserError, match="for 5 training images"):
-        started(features[:5], 5, whiten=False)
+@pytest.mark.parametrize("whiten", [False, True])
+def test_more_dimensions_than_there_are_directions(features, whiten):
     flat = features.clone()
-    flat[:, 3:] = 1.0
-    with pytest.raises(UserError, match="vary in only 3 directions"):
-        started(flat, 4, whiten=True)
+    flat[:, 3:] = 1.0  # three directions are left
+    embeddings, _ = started(flat, 5, whiten)
+    main, _ = started(flat, 3, whiten)
+    factor = embeddings[:, :3].norm() / main.norm()
+    assert torch.allclose(embeddings[:, :3], factor * main, atol=1e-4)
+    assert (embeddings[:, 3:].std(dim=0) > 0).all(), "a dimension that is zero everywhere would never learn"
+    assert embeddings.square().sum(dim=1).mean().sqrt() == pytest.approx(FIRST_LENGTH, rel=1e-4)
+
+
+def test_features_that_are_all_the_same():
+    with pytest.raises(UserError, match="all the same"):
+        started(torch.ones(9, 4), 2, whiten=False)
 
 
 def test_a_hidden_layer_adds_nothing_at_first_and_learns():

@@ -83,8 +83,8 @@ class FrozenFeatures:
             # Random weights depend on the seed, and a backbone that nobody trained should not be frozen anyway.
             if starts_from_nothing(model):
                 raise UserError(
-                    f"model.freeze_backbone is set, but {model.backbone} has no trained weights: set model.weights=FILE "
-                    "or, with a backbone of timm, model.pretrained=true"
+                    f"model.freeze_backbone is set, but {model.backbone} has no trained weights: set "
+                    "model.weights=FILE or, with a backbone of timm, model.pretrained=true"
                 )
         if not self._digest:
             self._digest = digest_of(self.backbone(config))

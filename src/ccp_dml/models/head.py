@@ -49,31 +49,26 @@ def start_as_pca(linear: nn.Linear, scaling: FeatureScaling, features: Tensor, *
     """Let the head begin as the projection onto the directions in which `features` (N, F) vary most.
 
     Args:
-        linear: its weight (D, F) becomes the D main directions, one a row.
+        linear: its weight (D, F) becomes the D main directions, one a row. Where there are fewer than D, the other rows
+            keep their random directions, each as long as the shortest of the main ones.
         scaling: takes the features' mean and root mean square length.
         features: of the classes that train.
         whiten: give every direction the same variance. Either way the embeddings' mean length is `FIRST_LENGTH`.
     """
-    wanted, width = linear.weight.shape
-    if wanted > min(width, len(features) - 1):
-        raise UserError(
-            f"model.embedding_dim={wanted} is more than PCA can give for {len(features)} training images of {width} "
-            "features: make it smaller, or set model.head_init=xavier"
-        )
     scaling.centre.copy_(features.mean(dim=0))
     centred = features.double() - scaling.centre.double()
     scaling.scale.copy_(centred.square().sum(dim=1).mean().sqrt())
+    if not scaling.scale > 0:
+        raise UserError("the training features are all the same: check the data, or the backbone's weights")
     scaled = centred / scaling.scale.double()
     variances, directions = torch.linalg.eigh(scaled.T @ scaled / len(scaled))  # ascending
-    variances, directions = variances.flip(0)[:wanted], directions.flip(1)[:, :wanted].T  # (D,), (D, F)
-    if variances[-1] <= NEGLIGIBLE * variances[0]:
-        rank = int((variances > NEGLIGIBLE * variances[0]).sum())
-        raise UserError(
-            f"the training features vary in only {rank} directions, fewer than model.embedding_dim={wanted}: make it "
-            f"{rank} or less, or set model.head_init=xavier"
-        )
+    variances, directions = variances.flip(0), directions.flip(1).T  # (F,), (F, F), one direction a row
+    main = int((variances[: len(linear.weight)] > NEGLIGIBLE * variances[0]).sum())
+    variances, directions = variances[:main], directions[:main]
     # An eigenvector's sign is arbitrary, and libraries differ in it.
-    directions *= directions.gather(1, directions.abs().argmax(dim=1, keepdim=True)).sign()
-    lengths = variances.rsqrt() if whiten else torch.ones_like(variances)
-    total = variances.sum() if not whiten else torch.tensor(float(wanted))
-    linear.weight.copy_(directions * lengths.unsqueeze(1) * FIRST_LENGTH / total.sqrt())
+    directions = directions * directions.gather(1, directions.abs().argmax(dim=1, keepdim=True)).sign()
+    rows = directions * variances.rsqrt().unsqueeze(1) if whiten else directions
+    others = nn.functional.normalize(linear.weight[main:].double(), dim=1) * rows.norm(dim=1).min()
+    rows = torch.cat([rows, others])  # (D, F)
+    length = (scaled @ rows.T).square().sum(dim=1).mean().sqrt()
+    linear.weight.copy_(rows * FIRST_LENGTH / length)
