@@ -108,10 +108,8 @@ class TrialRuns(PlanWatcher):
             return False
         folder = RunFolder.read(run.folder)
         trial = self.trials[run.name]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # most steps have been reported before
-            for row in folder.metrics:
-                trial.report(row["map_at_r"], row["step"])
+        for row in folder.metrics:
+            report(trial, row["map_at_r"], row["step"])
         if folder.result is not None:
             self.finished(run, folder.result)
             return True
@@ -128,7 +126,7 @@ class TrialRuns(PlanWatcher):
 
     def goes_on(self, run: PlannedRun, step: int, score: float) -> bool:
         trial = self.trials[run.name]
-        trial.report(score, step)
+        report(trial, score, step)
         return not trial.should_prune()
 
     def stopped(self, run: PlannedRun) -> None:
@@ -144,6 +142,13 @@ class TrialRuns(PlanWatcher):
         self.trials[run.name].set_user_attr(ERROR, message)
         self.study.tell(self.trials[run.name], state=TrialState.FAIL)
         self.shown.failed(run, message)
+
+
+def report(trial: Trial, score: float, step: int) -> None:
+    """Tell an evaluation. One that was told before a kill, and computed again after it, has the same score."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*already reported")
+        trial.report(score, step)
 
 
 def own_trials(study: optuna.Study, owner: str | None, *states: TrialState) -> list[FrozenTrial]:

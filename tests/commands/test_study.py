@@ -1,0 +1,144 @@
+"""`ccp study` as a user calls it."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ccp_dml.cli import main
+from ccp_dml.experiments.datasets import build_data
+from ccp_dml.experiments.studies import search
+from ccp_dml.experiments.worker import Evaluated, Stopped, attempt
+
+QUICK = ("train.evaluate_every=4", "train.classes_per_batch=3", "model.embedding_dim=4", "protocol.folds=2")
+PATIENT_SECONDS = 240  # machines may be busy; only a hang reaches this
+
+
+def study(name, features, out, *more, steps=12):
+    settings = (f"data.path={features}", f"train.max_steps={steps}", *QUICK)
+    options = [part for setting in settings for part in ("--set", setting)]
+    return ["study", name, "--data", "features", "--out", str(out), *options, *more]
+
+
+def rows(folder):
+    with (folder / "results.csv").open() as file:
+        return [{key: value for key, value in row.items() if key != "seconds"} for row in csv.DictReader(file)]
+
+
+class Supervised:
+    """The worker's end of a connection whose other end is in the same process."""
+
+    def __init__(self, run, watcher):
+        self.run, self.watcher, self.goes_on = run, watcher, None
+
+    def send(self, message):
+        if isinstance(message, Evaluated):
+            self.goes_on = self.watcher.goes_on(self.run, message.step, message.score)
+
+    def recv(self):
+        return self.goes_on
+
+
+def keep_busy_here(source, shares, watcher):
+    """What the runner does, without worker processes, whose start takes seconds each."""
+    for run in source:
+        watcher.started(run)
+        outcome = attempt(run, shares[0], build_data, Supervised(run, watcher))
+        if isinstance(outcome, Stopped):
+            watcher.stopped(run)
+        else:
+            watcher.finished(run, outcome.result)
+    return []
+
+
+@pytest.mark.timeout(3 * PATIENT_SECONDS)
+def test_an_interrupted_search_goes_on_to_the_same_end(features, tmp_path, capfd, monkeypatch):
+    """Real workers, which ask after every evaluation whether to go on, against one process."""
+    more = ("--trials", "4", "--set", "study.startup_trials=2", "--set", "train.patience=1000")
+    command = study("search", features, tmp_path / "broken", *more, steps=24)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from ccp_dml.cli import run; run()", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    deadline = time.monotonic() + PATIENT_SECONDS
+    while not (tmp_path / "broken" / "trials" / "0001" / "metrics.jsonl").is_file():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGINT)
+    assert "the same command continues it" in process.communicate(timeout=PATIENT_SECONDS)[1]
+    assert process.returncode == 130
+    assert main(command) == 0
+    assert main([*command, "--plan"]) == 0
+    assert "0 of 4 trials are left" in " ".join(capfd.readouterr().out.split())
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "keep_busy", keep_busy_here)
+        assert main(study("search", features, tmp_path / "whole", *more, steps=24)) == 0
+    assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
+    assert len(rows(tmp_path / "whole")) == 4
+    for row in rows(tmp_path / "whole"):
+        assert (row["state"], (tmp_path / "whole" / row["folder"] / "result.json").is_file()) in [
+            ("complete", True),
+            ("pruned", False),
+        ]
+    names = {path.name for path in (tmp_path / "whole").iterdir()}
+    assert {"study.toml", "study.html", "summary.md", "results.csv", "best.toml", "map.png", "trials.db"} <= names
+
+
+def test_a_plan_trains_and_writes_nothing(features, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(study("pool", features, out, "--plan", "--json", "--repeats", "2")) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert len(shown["runs"]) == 18
+    assert shown["runs"][0]["proxies"] == 1
+    assert shown["totals"]["steps_left"] == 18 * 12
+    assert main(study("search", features, out, "--plan", "--json", "--trials", "7")) == 0
+    assert "7 of 7 trials are left" in json.loads(capsys.readouterr().out)["note"]
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        ("pools", (), "There is no study 'pools'; did you mean 'pool'"),
+        ("pool", ("--data", "featurs"), "no data set 'featurs'"),
+        ("pool", ("--loss", "c3"), "no loss 'c3' with CCP"),
+        ("pool", ("--loss", "c2,c2"), "more than once"),
+        ("pool", ("--trials", "3"), "study.trials"),
+        ("pool", ("--storage", "x.db"), "--storage: the study pool keeps no trials"),
+        ("pool", ("--set", "optim.learning_rate=1"), "optim.learning_rate"),
+        ("pool", ("--set", "data.path=missing.npz"), "missing.npz"),
+        ("search", ("--trials", "0"), "--trials"),
+        ("search", ("--loss", "c2,ms"), "one loss at a time"),
+        ("search", ("--storage", "sqlite:////nowhere/at/all/x.db"), "--storage sqlite:////nowhere/at/all/x.db cannot"),
+    ],
+)
+def test_mistakes_end_with_code_2_before_anything_is_written(features, tmp_path, capfd, name, more, message):
+    assert main(study(name, features, tmp_path / "out", *more)) == 2
+    told = capfd.readouterr().err
+    assert message in " ".join(told.split())
+    assert "Traceback" not in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_folder_of_another_study_is_refused(features, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "study.toml").write_text('study = "pool"\ndata = "features"\nlosses = ["c2"]\nfull = false\n')
+    assert main(study("alternating", features, tmp_path / "out")) == 2
+    assert "holds a study with study = pool, not alternating" in " ".join(capsys.readouterr().err.split())
+
+
+def test_studies_are_listed(capsys):
+    assert main(["list", "studies", "--json"]) == 0
+    listed = {entry["name"]: entry["description"] for entry in json.loads(capsys.readouterr().out)}
+    assert {"alternating", "pool", "batch-size", "search"} <= set(listed)
+    assert all(len(text) > 20 for text in listed.values())
