@@ -74,7 +74,12 @@ def test_ccp_solves_several_problems_and_pulls_from_the_second_on(features, tmp_
 
 
 def test_training_helps(features, tmp_path):
-    assert main(command(features, "c2", tmp_path / "run", "train.max_steps=400", "optim.lr=1e-2")) == 0
+    assert (
+        main(
+            command(features, "c2", tmp_path / "run", "train.max_steps=400", "optim.lr=1e-2", "model.head_init=xavier")
+        )
+        == 0
+    )
     rows = log(tmp_path / "run")
     assert max(row["map_at_r"] for row in rows) > rows[0]["map_at_r"] + 0.05
 
