@@ -17,10 +17,15 @@ QUICK = (
     "ccp.patience=1",
     "optim.lr=0.05",
 )
+MARGINS = {"c1": ("loss.margin=0.5",), "c2": ("loss.positive_margin=0.0", "loss.negative_margin=0.5")}
+"""Whatever recipes may set: the numbers below are about these."""
 
 
 def train(features, method, out, *settings):
-    options = [part for setting in (f"data.path={features}", *QUICK, *settings) for part in ("--set", setting)]
+    margins = MARGINS.get(method.removesuffix("-ccp"), ())
+    options = [
+        part for setting in (f"data.path={features}", *QUICK, *margins, *settings) for part in ("--set", setting)
+    ]
     assert main(["train", "features", method, *options, "--out", str(out)]) == 0
     return out
 
