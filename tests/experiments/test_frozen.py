@@ -306,3 +306,17 @@ def test_cache_command(settings, tmp_path, capsys):
     assert main(["cache", "--clear", *folder]) == 0
     assert entries(tmp_path) == []
     assert main(["cache", "--folder", str(tmp_path / "nowhere")]) == 2
+
+
+def test_a_benchmark_computes_features_once_for_all_its_runs(image_folder, weights, tmp_path, capsys):
+    given = [*QUICK, f"data.root={image_folder}", f"model.weights={weights}", f"run.cache={tmp_path / 'cache'}"]
+    options = [part for setting in (*given, "protocol.folds=2", "train.max_steps=4") for part in ("--set", setting)]
+    arguments = ["benchmark", "mlrc", "--data", "folder,frozen", "--methods", "c2,c2-ccp", "--workers", "2"]
+    assert main([*arguments, *options, "--out", str(tmp_path / "bench"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {row["method"] for row in shown["table"]} == {"c2", "c2-ccp"}
+    assert len(entries(tmp_path)) == 2, "one for training, one for the test"
+    written = {(tmp_path / "cache" / entry).stat().st_mtime_ns for entry in entries(tmp_path)}
+    runs = list((tmp_path / "bench").rglob("result.json"))
+    assert len(runs) == 4
+    assert max(written) < min(run.stat().st_mtime_ns for run in runs)
