@@ -1,6 +1,5 @@
 """A run's embedding drawn in a plane, one picture per problem: where points and proxies stand. `map.html` draws it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,7 +10,7 @@ from torch import Tensor
 from ccp_dml.functional.planar import principal_plane
 from ccp_dml.reports.formats import picture
 from ccp_dml.reports.map_pictures import shown_points
-from ccp_dml.reports.problem_maps import MapPoints, ProblemMap, read_problems
+from ccp_dml.reports.problem_maps import MapPoints, ProblemMap, evenly, read_problems
 from ccp_dml.reports.run_folder import RunFolder
 
 MOST_FRAMES = 40  # problems on the slider; of more, evenly spaced ones
@@ -63,7 +62,7 @@ def embedding_map(run: RunFolder) -> EmbeddingMap | None:
     problems = read_problems(run.path)
     if not problems:
         return None
-    kept = _evenly(problems, MOST_FRAMES)
+    kept = evenly(problems, MOST_FRAMES)
     chosen = {side: shown_points(getattr(problems[0], side)) for side in ("train", "validation")}
     following = {before.problem: after for before, after in pairwise(problems)}
     clouds = [_cloud(problem, following.get(problem.problem), chosen) for problem in kept]
@@ -128,10 +127,3 @@ def _side(run: RunFolder, side: str, points: MapPoints, chosen: Tensor) -> MapSi
         cells=[cells.get(row) for row in rows],
         sheet=sheet,
     )
-
-
-def _evenly(problems: Sequence[ProblemMap], most: int) -> list[ProblemMap]:
-    """At most `most` of the problems, the first and the last among them."""
-    if len(problems) <= most:
-        return list(problems)
-    return [problems[place] for place in torch.linspace(0, len(problems) - 1, most).round().long().tolist()]

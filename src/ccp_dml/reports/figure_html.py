@@ -10,6 +10,8 @@ from typing import Any
 from ccp_dml.reports.charts import STYLES
 from ccp_dml.reports.figures import Bars, HeatMap, Histogram, Lines, Panel, Points, Scatter, Surface, Symbol
 
+CLASS_STYLES = 12  # how many colours map.css has
+
 Trace = dict[str, Any]
 
 SYMBOLS: dict[Symbol, str] = {"circle": "circle", "square": "square", "cross": "x-thin", "star": "star"}
@@ -27,11 +29,21 @@ def plotly_panel(panel: Panel) -> dict[str, Any]:
         case HeatMap():
             layout["xaxis"] |= {"type": "category", "showgrid": False}
             layout["yaxis"] |= {"type": "category", "showgrid": False}
-        case Scatter() if panel.equal_axes:
-            layout["yaxis"] |= {"scaleanchor": "x", "scaleratio": 1}
+        case Scatter():
+            layout = scatter_layout(panel, layout)
     if isinstance(panel, Lines | Scatter | Surface) and panel.log_x:
         layout["xaxis"] |= {"type": "log", "exponentformat": "power"}
     return {"data": traces, "layout": layout}
+
+
+def scatter_layout(panel: Scatter, layout: dict[str, Any]) -> dict[str, Any]:
+    axes = ("xaxis", "yaxis")
+    if panel.equal_axes:
+        layout["yaxis"] |= {"scaleanchor": "x", "scaleratio": 1}
+    for axis in axes:
+        layout[axis] |= {} if panel.limits is None else {"range": list(panel.limits)}
+        layout[axis] |= {} if panel.has_ticks else {"showticklabels": False, "zeroline": False}
+    return layout
 
 
 def base_layout(panel: Panel) -> dict[str, Any]:
@@ -160,14 +172,11 @@ def surface_trace(panel: Surface) -> Trace:
 def point_traces(groups: Sequence[Points]) -> list[Trace]:
     traces = []
     for group in groups:
-        marker: dict[str, Any] = {
-            "color": colour(group.style),
-            "symbol": SYMBOLS[group.symbol],
-            "size": group.size * 1.3,
-            "line": {"width": 2 if group.symbol == "cross" else 1, "color": "var(--card)"},
-        }
+        own = colour(group.style) if group.palette == "series" else class_colour(group.style)
+        outline = {"width": 1.5, "color": "var(--ink)"} if group.is_outlined else {"width": 1, "color": "var(--card)"}
         if group.symbol == "cross":  # nothing but an outline, which takes its own colour
-            marker["line"]["color"] = colour(group.style)
+            outline = {"width": 2, "color": own}
+        marker = {"color": own, "symbol": SYMBOLS[group.symbol], "size": group.size * 1.3, "line": outline}
         trace: Trace = {
             "type": "scatter",
             "mode": "markers",
@@ -175,6 +184,7 @@ def point_traces(groups: Sequence[Points]) -> list[Trace]:
             "x": list(group.x),
             "y": list(group.y),
             "marker": marker,
+            "showlegend": group.in_legend,
         }
         if group.texts is not None:
             trace |= {"text": list(group.texts), "hovertemplate": "%{text}"}
@@ -194,3 +204,8 @@ def colour_bar(title: str) -> dict[str, Any]:
 
 def colour(style: int) -> str:
     return f"var(--s{style % STYLES})"
+
+
+def class_colour(label: int) -> str:
+    """A colour of map.css."""
+    return f"var(--k{label % CLASS_STYLES})"

@@ -15,6 +15,12 @@ from ccp_dml.reports.figures import Bars, Figure, HeatMap, Histogram, Lines, Pan
 COLOURS = ("#2457c5", "#c2410c", "#0f766e", "#9333ea", "#a16207", "#be185d", "#4b5563", "#15803d")
 """The line colours of report.css in its light scheme."""
 
+CLASS_COLOURS = (
+    *("#1f5fd0", "#d1470f", "#12805c", "#a02bd6", "#a67c00", "#d0246f"),
+    *("#0a8aa6", "#6b4a2e", "#5b6472", "#6a9a00", "#b51f1f", "#4636b8"),
+)
+"""The colours of classes of map.css in its light scheme."""
+
 MARKERS: dict[Symbol, str] = {"circle": "o", "square": "s", "cross": "x", "star": "*"}
 PANEL_INCHES = (5.0, 3.9)
 MOST_PANELS_PER_ROW = 3
@@ -51,9 +57,7 @@ def draw_panel(axis: Axes, panel: Panel) -> None:
         case HeatMap():
             draw_heat_map(axis, panel)
         case Scatter():
-            draw_points(axis, panel.groups)
-            if panel.equal_axes:
-                axis.set_aspect("equal", adjustable="datalim")
+            draw_scatter(axis, panel)
         case Surface():
             draw_surface(axis, panel)
     if isinstance(panel, Lines | Scatter | Surface) and panel.log_x:
@@ -112,18 +116,29 @@ def draw_heat_map(axis: Axes, panel: HeatMap) -> None:
     axis.figure.colorbar(image, ax=axis, label=panel.value_label)
 
 
+def draw_scatter(axis: Axes, panel: Scatter) -> None:
+    draw_points(axis, panel.groups)
+    if panel.limits is not None:
+        axis.set(xlim=panel.limits, ylim=panel.limits)
+    if panel.equal_axes:
+        axis.set_aspect("equal", adjustable="datalim" if panel.limits is None else "box")
+    if not panel.has_ticks:
+        axis.set(xticks=[], yticks=[])
+
+
 def draw_points(axis: Axes, groups: Sequence[Points]) -> None:
     for group in groups:
-        edge = None if group.symbol == "cross" else "white"
+        edge = None if group.symbol == "cross" else "black" if group.is_outlined else "white"
+        colours = COLOURS if group.palette == "series" else CLASS_COLOURS
         axis.scatter(
             group.x,
             group.y,
             s=group.size**2,
             marker=MARKERS[group.symbol],
-            color=colour(group.style),
+            color=colours[group.style % len(colours)],
             edgecolors=edge,
-            linewidths=1.5 if group.symbol == "cross" else 0.5,
-            label=group.label,
+            linewidths=1.5 if group.symbol == "cross" else 0.7 if group.is_outlined else 0.3,
+            label=group.label if group.in_legend else None,
             zorder=3,
         )
 

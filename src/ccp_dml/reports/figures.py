@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Symbol = Literal["circle", "square", "cross", "star"]
+Palette = Literal["series", "classes"]
+"""Colours that `style` picks from: those of lines and methods, or the twelve of classes on a map."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,9 @@ class Points:
     symbol: Symbol = "circle"
     size: float = 7.0
     texts: Sequence[str] | None = None
+    palette: Palette = "series"
+    is_outlined: bool = False  # in the text's colour, to stand out among smaller marks
+    in_legend: bool = True
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,8 @@ class Scatter:
     groups: Sequence[Points]
     log_x: bool = False
     equal_axes: bool = False  # distances in the plane mean something, as in a 2-D embedding
+    limits: tuple[float, float] | None = None  # of both axes, the same for panels to compare; None: as the points ask
+    has_ticks: bool = True  # False: the places on the axes mean nothing, as in t-SNE
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
 """What a run leaves of each problem to be drawn: how a fixed sample of images lay, and its proxies, in one file."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from ccp_dml.checkpoint import load_note, load_weights, save_weights
@@ -51,6 +53,13 @@ def write_problem(folder: Path, problem: ProblemMap) -> None:
 def read_problems(folder: Path) -> list[ProblemMap]:
     """The maps in a run's folder, first problem first; none if the run was told to keep none (run.map_points = 0)."""
     return sorted((read_problem(file) for file in (folder / FOLDER).glob("*.safetensors")), key=lambda one: one.problem)
+
+
+def evenly(problems: Sequence[ProblemMap], most: int) -> list[ProblemMap]:
+    """At most `most` of the problems, the first and the last among them."""
+    if len(problems) <= most:
+        return list(problems)
+    return [problems[place] for place in torch.linspace(0, len(problems) - 1, most).round().long().tolist()]
 
 
 def read_problem(file: Path) -> ProblemMap:

@@ -68,7 +68,7 @@ def render(report: StudyReport, pictures: dict[str, str]) -> str:
         pictures=pictures,
         panels={figure.name: [as_json(plotly_panel(panel)) for panel in figure.panels] for figure in report.figures},
         style=Markup((HERE / "report.css").read_text(encoding="utf-8")),
-        more_style=Markup((HERE / "study.css").read_text(encoding="utf-8")),
+        more_style=Markup("".join((HERE / name).read_text(encoding="utf-8") for name in ("study.css", "map.css"))),
         scripts=[Markup(script) for script in scripts],
         script_hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
         version=version("ccp-dml"),
