@@ -50,6 +50,9 @@ class PlanProgress(PlanWatcher):
         if self.bar is not None:
             self.bar.stop()
 
+    def note(self, text: str) -> None:
+        self.line(text)
+
     def started(self, run: PlannedRun) -> None:
         self.line(f"{run.name}: started")
         if self.bar is not None:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def study(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which study; see `ccp list studies`.")],
     data: Annotated[
-        str, typer.Option("--data", metavar="NAME", help="A data set recipe; see `ccp list datasets`.")
-    ] = "glyphs",
+        str | None,
+        typer.Option("--data", metavar="NAME", help="A data set recipe; default glyphs, for the study mnist MNIST."),
+    ] = None,
     losses: Annotated[str, typer.Option("--loss", metavar="A,B,...", help="c1, c2, ms or triplet.")] = "c2",
     repeats: Annotated[
         int | None, typer.Option("--repeats", min=1, metavar="N", help="Train everything N times, to see the noise.")
@@ -55,7 +56,8 @@ def study(
         raise UserError(f"--storage: the study {name} keeps no trials; leave it out.")
     counts = {"study.repeats": repeats, "study.trials": trials}
     all_settings = (*(settings or ()), *(f"{key}={count}" for key, count in counts.items() if count is not None))
-    request = StudyRequest(name, parse_data(data), parse_losses(losses), full, all_settings, storage)
+    data = parse_data(data or chosen.default_data)
+    request = StudyRequest(name, data, parse_losses(losses), full, all_settings, storage)
     folder = out_folder or request.default_folder
     refuse_other_study(folder, request)
     planned = chosen.plan(request, folder)

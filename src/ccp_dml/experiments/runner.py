@@ -29,6 +29,9 @@ SECONDS_TO_TIDY = 60.0
 class PlanWatcher:
     """What the runner tells while it goes on. This one keeps quiet; the command line shows progress."""
 
+    def note(self, text: str) -> None:
+        """Something goes on beside the runs."""
+
     def started(self, run: PlannedRun) -> None: ...
 
     def progress(self, run: PlannedRun, step: int, best: float | None) -> None: ...

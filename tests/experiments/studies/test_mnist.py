@@ -10,11 +10,11 @@ from ccp_dml.cli import main
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.studies import STUDIES, mnist
 from ccp_dml.layers import resolve
-from ccp_dml.reports.problem_maps import MapPoints, ProblemMap, read_problems
+from ccp_dml.reports.problem_maps import MapPoints, ProblemMap, evenly, read_problems
 
 STUDY = STUDIES["mnist"]
 SMALL = (
-    *("model.embedding_dim=2", "train.max_steps=40", "optim.lr=0.01"),
+    *("model.embedding_dim=2", "train.max_steps=40", "train.evaluate_every=2", "optim.lr=0.01"),
     *("ccp.start_step=0", "ccp.proxies_per_class=3", "ccp.pool_per_class=4"),
 )
 
@@ -64,20 +64,18 @@ def test_problems_are_drawn_side_by_side_and_measured(ask, tmp_path):
         [[group for group in panel.groups if group.symbol == symbol and group.is_outlined] for panel in maps.panels]
         for symbol in ("square", "circle")
     )
-    for place, problem in enumerate(problems[: len(maps.panels) - 1]):  # all that are drawn but the last one
+    for place, problem in enumerate(evenly(problems, mnist.MOST_MAPS)[:-1]):
         drawn = torch.tensor([[group.x, group.y] for group in squares[place]]).mT  # (C, P, 2)
         torch.testing.assert_close(drawn, problem.converged, atol=1e-4, rtol=0)
         following = next(one for one in problems if one.problem == problem.problem + 1)
         drawn = torch.tensor([[group.x, group.y] for group in circles[place]]).mT
         torch.testing.assert_close(drawn, following.selected, atol=1e-4, rtol=0)
-        if len(problems) > mnist.MOST_MAPS:
-            break  # further panels skip problems
     assert not circles[-1], "nothing follows the last problem"
     assert len(ends.panels) == 3
     assert [len(panel.lines) for panel in curves.panels] == [3, 2, 3]
 
     first, last = rows[0], rows[-1]
-    numbers = re.findall(r"([\d.]+) -> ([\d.]+)", found.paragraph)
+    numbers = re.findall(r"(\d\.\d+) -> (\d\.\d+)", found.paragraph)
     for key, told in zip(("validation_map_at_r", "covering_radius", "inter_class_distance"), numbers, strict=True):
         assert told == (f"{first[key]:.3f}", f"{last[key]:.3f}")
 

@@ -92,6 +92,7 @@ class Study:
     plan: Plan
     conclude: Conclude  # None: there is nothing to conclude from yet
     train: Train = train_all
+    default_data: str = "glyphs"
     uses_storage: bool = False  # whether `--storage` means something to it
 
 
