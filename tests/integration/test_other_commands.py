@@ -49,7 +49,9 @@ def test_several_runs_are_separated_and_concatenated(two_runs, features, capsys)
     test = data["labels"] >= 8
     parts = []
     for run in two_runs:
-        vectors = torch.from_numpy(data["features"][test]) @ load_weights(run / "best.safetensors")["linear.weight"].T
+        weights = load_weights(run / "best.safetensors")
+        scaled = (torch.from_numpy(data["features"][test]) - weights["scaling.centre"]) / weights["scaling.scale"]
+        vectors = scaled @ weights["linear.weight"].T
         parts.append(vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1))
     joined = torch.cat(parts, dim=1)
     joined = joined / joined.norm(dim=1, keepdim=True).clamp(min=1)
@@ -85,7 +87,7 @@ def test_config_prints_toml_and_json_and_origins(capsys):
     as_json = printed(capsys)
     assert as_toml == as_json
     assert as_json["optim"]["lr"] == 0.25
-    assert as_json["loss"] == {"name": "c2", "positive_margin": 0.0, "negative_margin": 0.5, "normalise": "clip"}
+    assert as_json["loss"] == {"name": "c2", "positive_margin": 0.5, "negative_margin": 1.2, "normalise": "clip"}
     assert main(["config", "features", "c2-ccp", "--set", "optim.lr=0.25", "--json", "--explain"]) == 0
     origins = printed(capsys)
     assert origins["optim.lr"] == {"value": 0.25, "origin": "--set optim.lr"}
