@@ -16,11 +16,14 @@ Trace = dict[str, Any]
 
 SYMBOLS: dict[Symbol, str] = {"circle": "circle", "square": "square", "cross": "x-thin", "star": "star"}
 MAP_COLOURS = "Viridis"
+ROOM_FOR_LEGEND = 48  # pixels below the axis: two rows, as on a phone
 
 
 def plotly_panel(panel: Panel) -> dict[str, Any]:
     """`data` and `layout` for `Plotly.newPlot`."""
     traces, layout = traces_of(panel), base_layout(panel)
+    if sum(trace.get("showlegend", True) for trace in traces) > 1:
+        layout["margin"]["b"] += ROOM_FOR_LEGEND
     match panel:
         case Lines() if panel.x_ticks is not None:
             layout["xaxis"] |= {"tickvals": list(panel.x_ticks), "ticktext": [f"{tick:g}" for tick in panel.x_ticks]}
@@ -61,8 +64,8 @@ def base_layout(panel: Panel) -> dict[str, Any]:
         "font": {"color": "var(--ink)", "family": "system-ui, sans-serif", "size": 13},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 56, "r": 16, "t": 44, "b": 48},
-        "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0},
+        "margin": {"l": 56, "r": 16, "t": 44 if panel.title else 16, "b": 48},
+        "legend": {"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0},
         "hoverlabel": {
             "bgcolor": "var(--card)",
             "bordercolor": "var(--line)",

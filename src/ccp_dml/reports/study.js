@@ -19,13 +19,15 @@ const panels = [...document.querySelectorAll(".panel")].map((element) => {
   return { element, described };
 });
 
-// Where fingers scroll the page, a drag must not zoom the figure instead.
-const dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";
+// Where fingers scroll the page, a drag must not zoom the figure instead, and buttons would hide its title.
+const byFinger = matchMedia("(pointer: coarse)").matches;
+const dragmode = byFinger ? false : "zoom";
+const options = { responsive: true, displaylogo: false, displayModeBar: byFinger ? false : "hover" };
 
 function drawAll() {
   for (const { element, described } of panels) {
     const { data, layout } = coloured(described);
-    Plotly.react(element, data, { ...layout, dragmode }, { responsive: true, displaylogo: false });
+    Plotly.react(element, data, { ...layout, dragmode }, options);
   }
 }
 

@@ -212,3 +212,11 @@ def test_runs_of_a_search_are_supervised_and_searches_of_other_settings_stay_apa
     elsewhere = replace(request, settings=(*request.settings, "data.path=/mnt/x.npz", "run.device=cpu"))
     names = [trial_store(one, tmp_path).name for one in (request, other, elsewhere)]
     assert names[0] == names[2] != names[1]
+
+
+def test_a_search_whose_recipe_was_changed_is_refused(tmp_path):
+    TrialStore(tmp_path, None, "before").open()
+    with pytest.raises(UserError, match="holds a search with other settings"):
+        TrialStore(tmp_path, None, "after").open()
+    address = f"sqlite:///{tmp_path / 'shared.db'}"
+    assert [TrialStore(tmp_path, address, name).open().study_name for name in ("one", "two")] == ["one", "two"]

@@ -52,8 +52,10 @@ class TrialStore:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                storage = self._storage()
+                self._refuse_other_search(storage)
                 return optuna.create_study(
-                    storage=self._storage(), study_name=self.name, direction="maximize", load_if_exists=True
+                    storage=storage, study_name=self.name, direction="maximize", load_if_exists=True
                 )
         except (SQLAlchemyError, OSError, ImportError, ValueError, json.JSONDecodeError) as error:
             where = self.folder / OWN_FILE if self.address is None else without_password(self.address)
@@ -62,6 +64,15 @@ class TrialStore:
                 f"--storage {where} cannot be used ({without_password(first_line)}); give a file in a folder that "
                 "exists, or a database URL such as postgresql://user@host/name with its driver installed."
             ) from None
+
+    def _refuse_other_search(self, storage: BaseStorage) -> None:
+        """A recipe may have changed since the folder's search began: its trials do not count for this one."""
+        begun = [] if self.is_shared else optuna.get_all_study_names(storage)
+        if begun and self.name not in begun:
+            raise UserError(
+                f"{self.folder} holds a search with other settings, as of a recipe that was changed; give --out another "
+                "folder."
+            )
 
     def _storage(self) -> BaseStorage:
         if self.address is None:
