@@ -70,8 +70,8 @@ class TrialStore:
         begun = [] if self.is_shared else optuna.get_all_study_names(storage)
         if begun and self.name not in begun:
             raise UserError(
-                f"{self.folder} holds a search with other settings, as of a recipe that was changed; give --out another "
-                "folder."
+                f"{self.folder} holds a search with other settings, as of a recipe that was changed; give --out "
+                "another folder."
             )
 
     def _storage(self) -> BaseStorage:
