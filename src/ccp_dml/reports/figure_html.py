@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ccp_dml.reports.charts import STYLES
-from ccp_dml.reports.figures import Bars, HeatMap, Histogram, Lines, Panel, Points, Scatter, Surface, Symbol
+from ccp_dml.reports.figures import MARGIN, Bars, HeatMap, Histogram, Lines, Panel, Points, Scatter, Surface, Symbol
 
 CLASS_STYLES = 12  # how many colours map.css has
 
@@ -34,6 +34,8 @@ def plotly_panel(panel: Panel) -> dict[str, Any]:
             layout["yaxis"] |= {"type": "category", "showgrid": False}
         case Scatter():
             layout = scatter_layout(panel, layout)
+        case Surface():
+            layout["yaxis"] |= {"range": [panel.y[0] - MARGIN, panel.y[-1] + MARGIN]}
     if isinstance(panel, Lines | Scatter | Surface) and panel.log_x:
         layout["xaxis"] |= {"type": "log", "exponentformat": "power"}
     return {"data": traces, "layout": layout}

@@ -10,7 +10,19 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
 from ccp_dml.files import atomic
-from ccp_dml.reports.figures import Bars, Figure, HeatMap, Histogram, Lines, Panel, Points, Scatter, Surface, Symbol
+from ccp_dml.reports.figures import (
+    MARGIN,
+    Bars,
+    Figure,
+    HeatMap,
+    Histogram,
+    Lines,
+    Panel,
+    Points,
+    Scatter,
+    Surface,
+    Symbol,
+)
 
 COLOURS = ("#2457c5", "#c2410c", "#0f766e", "#9333ea", "#a16207", "#be185d", "#4b5563", "#15803d")
 """The line colours of report.css in its light scheme."""
@@ -147,6 +159,7 @@ def draw_surface(axis: Axes, panel: Surface) -> None:
     filled = axis.contourf(panel.x, panel.y, panel.values, levels=12, cmap=MAP_COLOURS)
     axis.figure.colorbar(filled, ax=axis, label=panel.value_label)
     draw_points(axis, panel.points)
+    axis.set_ylim(panel.y[0] - MARGIN, panel.y[-1] + MARGIN)
 
 
 def colour(style: int) -> str:

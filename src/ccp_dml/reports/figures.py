@@ -133,6 +133,9 @@ class Surface:
     log_x: bool = False
 
 
+MARGIN = 0.5
+"""Beyond the lowest and highest y of a surface, so that points at its edge are seen whole."""
+
 Panel = Lines | Bars | Histogram | HeatMap | Scatter | Surface
 
 

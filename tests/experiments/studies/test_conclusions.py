@@ -85,4 +85,4 @@ def test_batch_size_and_a_study_that_is_not_finished(ask, tmp_path):
     assert (without.x, with_ccp.x) == ([8, 12], [8])
     assert without.y == pytest.approx([100 * one["test"]["map_at_r"] for one in result(plan, method="c2")])
     gain = 100 * (found.rows[1]["test_map_at_r"] - found.rows[0]["test_map_at_r"])
-    assert f"at 8, {gain:+.1f} points (one pair of runs: noise unknown)" in found.paragraph
+    assert f"at 8, {gain:+.2f} points (one pair of runs: noise unknown)" in found.paragraph

@@ -28,9 +28,9 @@ def test_runs_are_compared_seed_by_seed():
 
 
 def test_the_words_say_what_is_known():
-    assert str(Difference(2.0, 0.1, 5)) == "+2.0 points (n = 5, 95 % interval +1.9 to +2.1: beyond noise)"
+    assert str(Difference(2.0, 0.1, 5)) == "+2.00 points (n = 5, 95 % interval +1.88 to +2.12: beyond noise)"
     assert str(Difference(-0.1, 0.5, 2)).endswith("within noise)")
-    assert str(Difference(1.0, None, 1)) == "+1.0 points (one pair of runs: noise unknown)"
+    assert str(Difference(1.0, None, 1)) == "+1.00 points (one pair of runs: noise unknown)"
     assert in_words([19.0, 21.0]) == "20.0 ± 1.4 (n = 2)"
     assert in_words([19.04]) == "19.0 (n = 1)"
 

@@ -37,10 +37,10 @@ class Difference:
 
     def __str__(self) -> str:
         if self.interval is None:
-            return f"{self.mean:+.1f} points (one pair of runs: noise unknown)"
+            return f"{self.mean:+.2f} points (one pair of runs: noise unknown)"
         low, high = self.interval
         verdict = "within noise" if self.is_within_noise else "beyond noise"
-        return f"{self.mean:+.1f} points (n = {self.n}, 95 % interval {low:+.1f} to {high:+.1f}: {verdict})"
+        return f"{self.mean:+.2f} points (n = {self.n}, 95 % interval {low:+.2f} to {high:+.2f}: {verdict})"
 
 
 def difference(better: Sequence[FinishedRun], worse: Sequence[FinishedRun], half: str = "test") -> Difference | None:
