@@ -9,7 +9,7 @@ from ccp_dml.layers import resolve
 
 
 def planned(folder, *settings):
-    return plan_run("name", folder, ["features", "c2-ccp"], ["data.path=x.npz", *settings])
+    return plan_run("name", folder, ["folder", "c2-ccp"], ["data.root=x", *settings])
 
 
 def started(run):
@@ -19,7 +19,7 @@ def started(run):
 
 def test_the_command_of_a_run_trains_the_same_configuration(tmp_path):
     run = planned(tmp_path / "run", "optim.lr=0.01", "run.seed=5")
-    assert run.command[:4] == ["ccp", "train", "features", "c2-ccp"]
+    assert run.command[:4] == ["ccp", "train", "folder", "c2-ccp"]
     assert run.command[-2:] == ["--out", str(tmp_path / "run")]
     settings = [text for before, text in zip(run.command, run.command[1:], strict=False) if before == "--set"]
     again = resolve(run.recipes, settings).config

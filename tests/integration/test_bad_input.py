@@ -72,14 +72,18 @@ def test_more_classes_in_a_batch_than_there_are(features, tmp_path, capsys):
     refused(capsys, code, "train.classes_per_batch=8", "6")
 
 
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_an_output_folder_that_holds_another_run(features, tmp_path, capsys):
     assert train("features c2", f"data.path={features}", out=tmp_path / "run") == 0
-    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    before = contents(tmp_path / "run")
     capsys.readouterr()
     refused(
         capsys, train("features c1", f"data.path={features}", out=tmp_path / "run"), "already holds a run", "--resume"
     )
-    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    assert contents(tmp_path / "run") == before
 
 
 def test_an_output_folder_with_something_else_in_it(features, tmp_path, capsys):
@@ -184,9 +188,9 @@ def test_features_of_another_width_do_not_resume_a_run(features, tmp_path, capsy
     arrays = dict(np.load(features))
     np.savez(features, **{**arrays, "features": arrays["features"][:, :7]})
     (run / "result.json").unlink()
-    before = {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()}
+    before = contents(run)
     assert main(["train", "--resume", "--out", str(run)]) == 2
     message = " ".join(capsys.readouterr().err.split())
     assert "does not fit the network" in message
     assert "another width" in message
-    assert {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()} == before
+    assert contents(run) == before
