@@ -36,6 +36,7 @@ CLASS_COLOURS = (
 MARKERS: dict[Symbol, str] = {"circle": "o", "square": "s", "cross": "x", "star": "*"}
 PANEL_INCHES = (5.0, 3.9)
 MOST_PANELS_PER_ROW = 3
+MOST_UPRIGHT_LABELS = 5  # below a panel; more would run into each other
 MAP_COLOURS = "viridis"
 
 
@@ -46,7 +47,7 @@ def write_png(path: Path, figure: Figure) -> Path:
 
 
 def draw(figure: Figure) -> Canvas:
-    columns = min(len(figure.panels), MOST_PANELS_PER_ROW)
+    columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), MOST_PANELS_PER_ROW)
     rows = math.ceil(len(figure.panels) / columns)
     canvas = Canvas(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows), layout="constrained")
     canvas.suptitle(figure.title, fontsize=11)
@@ -79,7 +80,11 @@ def draw_panel(axis: Axes, panel: Panel) -> None:
     axis.set_ylabel(panel.y_label)
     axis.spines[["top", "right"]].set_visible(False)
     if len(axis.get_legend_handles_labels()[1]) > 1:
-        axis.legend(fontsize=8, frameon=isinstance(panel, Surface))
+        # Bars and maps fill their panels: there, only a place beside them is free.
+        beside: dict[str, Any] = (
+            {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if isinstance(panel, Bars | Scatter) else {}
+        )
+        axis.legend(fontsize=8, frameon=isinstance(panel, Surface), **beside)
 
 
 def draw_lines(axis: Axes, panel: Lines) -> None:
@@ -99,7 +104,8 @@ def draw_bars(axis: Axes, panel: Bars) -> None:
         heights = [math.nan if value is None else value for value in group.values]
         places = [index + shift for index in range(len(heights))]
         axis.bar(places, heights, 0.92 * width, yerr=spread, capsize=3, color=colour(group.style), label=group.label)
-    axis.set_xticks(range(len(panel.categories)), list(panel.categories))
+    tilt: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(panel.categories) > MOST_UPRIGHT_LABELS else {}
+    axis.set_xticks(range(len(panel.categories)), list(panel.categories), **tilt)
 
 
 def draw_histogram(axis: Axes, panel: Histogram) -> None:

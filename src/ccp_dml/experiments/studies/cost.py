@@ -103,7 +103,7 @@ def cost_table(loss: str, folder: Path, runs: Sequence[FinishedRun]) -> CostTabl
     for ending in VARIANTS:
         own, finished = samples[loss + ending], at(runs, method=loss + ending)
         ms = {name: [1e3 * value for value in values] for name, values in own.items()}
-        found = {name: Quantity("ms", ms[name], is_part=name != "step") for name in ("step", *STEP_PARTS)}
+        found = {name: Quantity("ms", ms[name], is_part=name != "step") for name in ("step", *STEP_PARTS) if name in ms}
         found |= {f"one {name}": Quantity("ms", ms[name]) for name in BETWEEN_STEPS if name in ms}
         found |= {
             name: Quantity("ms", [value / gap for value in ms[name]], is_part=True)

@@ -150,7 +150,8 @@ def bar_figure(states: Sequence[State]) -> Figure:
         groups = []
         for style, method in enumerate(methods):
             found = [spread([factor * value for value in values(states, method, side, key)]) for side in SIDES]
-            groups.append(BarGroup(method, [one.mean for one in found], style, [one.sd for one in found]))
+            deviations = None if found[0].sd is None else [one.sd for one in found]
+            groups.append(BarGroup(method, [one.mean for one in found], style, deviations))
         panels.append(Bars(title, "classes", unit, SIDES, groups))
     return Figure("numbers-of-geometry", "In numbers", BAR_CAPTION, panels)
 

@@ -59,6 +59,8 @@ class TimedTraining:
         self.trainer.train_until_evaluation()
         self.trainer.lap = not_timed
         for name in STEP_PARTS:
+            if name == "pull" and self.trainer.pull is None:
+                continue  # nothing happened
             self.record(name, timer.seconds[name] / self.window)
 
     def time_evaluation(self) -> None:
