@@ -13,6 +13,7 @@ from ccp_dml.errors import UserError
 if TYPE_CHECKING:
     from ccp_dml.experiments.studies.request import StudyRequest
     from ccp_dml.experiments.studies.study import Conclusion, Study
+    from ccp_dml.reports.study_report import StudyReport
 
 
 def study(
@@ -50,6 +51,7 @@ def study(
     from ccp_dml.experiments.plan import refuse_changed
     from ccp_dml.experiments.recipe_names import parse_data, parse_losses
     from ccp_dml.experiments.studies.request import StudyRequest, refuse_other_study, write_down
+    from ccp_dml.reports.study_report import write_study_report  # before hours of training, should it not be there
 
     chosen = study_named(name)
     if storage is not None and not chosen.uses_storage:
@@ -77,7 +79,7 @@ def study(
     )
     found = chosen.conclude(request, folder, chosen.plan(request, folder))
     if found is not None:
-        write_report(request, folder, chosen, found)
+        write_study_report(folder, as_report(request, folder, chosen, found))
     if as_json:
         print_json(
             {
@@ -112,12 +114,12 @@ def study_named(name: str) -> "Study":
     return STUDIES[name]
 
 
-def write_report(request: "StudyRequest", folder: Path, chosen: "Study", found: "Conclusion") -> None:
+def as_report(request: "StudyRequest", folder: Path, chosen: "Study", found: "Conclusion") -> "StudyReport":
     from ccp_dml.experiments.recipe_names import recipe_label
-    from ccp_dml.reports.study_report import StudyReport, write_study_report
+    from ccp_dml.reports.study_report import StudyReport
 
     title = f"{request.study} on {recipe_label(request.data)}" + (", the paper's settings" if request.is_full else "")
-    report = StudyReport(
+    return StudyReport(
         title=title[0].upper() + title[1:],
         question=chosen.question,
         paragraph=found.paragraph,
@@ -126,7 +128,6 @@ def write_report(request: "StudyRequest", folder: Path, chosen: "Study", found: 
         rows=found.rows,
         command=command(request, folder),
     )
-    write_study_report(folder, report)
 
 
 def command(request: "StudyRequest", folder: Path) -> str:
