@@ -18,6 +18,7 @@ class DataConfig(Section):
     name: str = Field("glyphs", description="the data set; see `ccp list datasets`")
     root: str | None = Field(None, description="folder of the images")
     path: str | None = Field(None, description="file of the data set: a CSV table, or an .npz of features")
+    classes: int | None = Field(None, ge=2, description="only the first so many classes of each half; unset: all")
     resize: int = Field(256, ge=8, description="short side of an image before cropping")
     crop: int = Field(227, ge=8, description="side of the square that the network sees")
     augment: bool = Field(True, description="crop and flip training images at random; false: as for evaluation")

@@ -1,6 +1,7 @@
 """Data sets by name, from the `data` section of a configuration."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ccp_dml.config import DataConfig
@@ -11,7 +12,7 @@ from ccp_dml.data.features import load_features
 from ccp_dml.data.folder import load_folder
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.data.inshop import INSHOP
-from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.mnist import MNIST, load_mnist
 from ccp_dml.data.published import Published, load_published
 from ccp_dml.data.sop import SOP
@@ -28,7 +29,18 @@ def build_data(data: DataConfig) -> DataHalves:
     if data.name not in DATASETS:
         raise UserError(f"data.name = {data.name!r} is no data set{nearest(data.name, list(DATASETS))}.")
     halves = DATASETS[data.name](data)
+    halves = halves if data.classes is None else first_classes(halves, data.classes)
     return halves if data.augment else without_augmentation(halves)
+
+
+def first_classes(halves: DataHalves, count: int) -> DataHalves:
+    """The first `count` classes of each half, or all where there are fewer."""
+
+    def kept(part: LabelledSet) -> LabelledSet:
+        return part.of_classes(range(min(count, len(part.class_names))))
+
+    gallery = None if halves.test.gallery is None else kept(halves.test.gallery)
+    return replace(halves, train=kept(halves.train), test=TestSet(kept(halves.test.queries), gallery))
 
 
 def _glyphs(_: DataConfig) -> DataHalves:

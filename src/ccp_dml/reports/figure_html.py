@@ -189,7 +189,8 @@ def point_traces(groups: Sequence[Points]) -> list[Trace]:
             "x": list(group.x),
             "y": list(group.y),
             "marker": marker,
-            "showlegend": group.in_legend,
+            # Names of classes would take half of a map's height: pointing at a mark tells its class.
+            "showlegend": group.in_legend and group.palette == "series",
         }
         if group.texts is not None:
             trace |= {"text": list(group.texts), "hovertemplate": "%{text}"}

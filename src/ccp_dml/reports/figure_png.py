@@ -52,14 +52,17 @@ def draw(figure: Figure) -> Canvas:
     canvas = Canvas(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows), layout="constrained")
     canvas.suptitle(figure.title, fontsize=11)
     places = canvas.subplots(rows, columns, squeeze=False).flatten()
+    share_legend = all(isinstance(panel, Scatter) for panel in figure.panels)
     for axis, panel in zip(places, figure.panels, strict=False):
-        draw_panel(axis, panel)
+        draw_panel(axis, panel, has_legend=not share_legend)
+    if share_legend:
+        draw_shared_legend(canvas)
     for axis in places[len(figure.panels) :]:
         axis.set_axis_off()
     return canvas
 
 
-def draw_panel(axis: Axes, panel: Panel) -> None:
+def draw_panel(axis: Axes, panel: Panel, has_legend: bool) -> None:
     match panel:
         case Lines():
             draw_lines(axis, panel)
@@ -79,12 +82,22 @@ def draw_panel(axis: Axes, panel: Panel) -> None:
     axis.set_xlabel(panel.x_label)
     axis.set_ylabel(panel.y_label)
     axis.spines[["top", "right"]].set_visible(False)
-    if len(axis.get_legend_handles_labels()[1]) > 1:
-        # Bars and maps fill their panels: there, only a place beside them is free.
+    if has_legend and len(axis.get_legend_handles_labels()[1]) > 1:
+        # Bars and points fill their panels: there, only a place beside them is free.
         beside: dict[str, Any] = (
             {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if isinstance(panel, Bars | Scatter) else {}
         )
         axis.legend(fontsize=8, frameon=isinstance(panel, Surface), **beside)
+
+
+def draw_shared_legend(canvas: Canvas) -> None:
+    """Below panels of the same points, each name once."""
+    named = {name: mark for axis in canvas.axes for mark, name in zip(*axis.get_legend_handles_labels(), strict=True)}
+    if len(named) > 1:
+        inches = 0.5 + 0.07 * max(map(len, named))  # of a mark and its name in this size
+        columns = max(1, min(len(named), int(canvas.get_figwidth() / inches)))
+        place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "fontsize": 8, "frameon": False}
+        canvas.legend(list(named.values()), list(named), **place)
 
 
 def draw_lines(axis: Axes, panel: Lines) -> None:

@@ -46,7 +46,7 @@ QUANTITIES = {
 }
 TSNE_CAPTION = (
     "t-SNE of images of up to twelve classes, the same in all panels. Neighbours mean something; scale, angle and the "
-    "distances between far groups do not."
+    "distances between far groups do not. On the page, pointing at a mark tells its class."
 )
 BAR_CAPTION = (
     "Covering radius: per class the mean over k = 1..n of the radius that k greedy centres leave, then the mean over "

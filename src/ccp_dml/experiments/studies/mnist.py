@@ -1,5 +1,6 @@
 """What a projection does, seen: two dimensions, with proxies, after each problem."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,7 +32,7 @@ from ccp_dml.reports.map_panels import problem_panels
 from ccp_dml.reports.problem_maps import ProblemMap, evenly, read_problems
 
 VARIANTS = {"": "samples alone", "-proxy": "proxies chosen once", "-ccp": "CCP"}
-MOST_MAPS = 6
+MOST_MAPS, MOST_TICKS = 6, 12
 CURVES = {
     "validation_map_at_r": "MAP@R on validation images",
     "covering_radius": "covering radius",
@@ -39,7 +40,7 @@ CURVES = {
 }
 MAP_CAPTION = (
     "Training images of up to twelve classes under the best weights of the problem. Squares: converged proxies; "
-    "circles: those chosen for the next problem."
+    "circles: those chosen for the next problem. On the page, pointing at a mark tells its class."
 )
 CURVE_CAPTION = (
     "Covering radius: the largest distance from a training image on the map to the nearest converged proxy of its "
@@ -181,7 +182,8 @@ def curve_figure(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[
                 x, y = [1, most_problems(solved)], y[-1:] * 2
             if y:
                 lines.append(Line(name, x, y, style))
-        panels.append(Lines(label, "problem", label, lines, has_markers=True))
+        ticks = range(1, most_problems(solved) + 1, math.ceil(most_problems(solved) / MOST_TICKS))
+        panels.append(Lines(label, "problem", label, lines, x_ticks=ticks, has_markers=True))
     return Figure(f"curves-{loss}", f"{loss}: what changes from problem to problem", CURVE_CAPTION, panels)
 
 
