@@ -97,6 +97,9 @@ def test_only_the_head_is_saved_and_it_scores_as_it_was_scored(settings, tmp_pat
     assert set(load_file(tmp_path / "run" / "best.safetensors")) == {"linear.weight"}
     assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["map_at_r"] == result["test"]["map_at_r"]
+    certificate = (tmp_path / "run" / "certificate.json").read_bytes()
+    assert main(["certify", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run" / "certificate.json").read_bytes() == certificate, "another network was certified"
 
 
 def test_views_are_what_the_backbone_sees_of_augmented_images(settings):
