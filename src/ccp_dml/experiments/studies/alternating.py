@@ -7,7 +7,7 @@ from statistics import mean, median
 from pydantic import Field
 
 from ccp_dml.config import Section
-from ccp_dml.experiments.studies.planning import plan_study_run
+from ccp_dml.experiments.studies.planning import plan_variants
 from ccp_dml.experiments.studies.request import StudyRequest
 from ccp_dml.experiments.studies.spread import at, difference, in_words, mean_score, sd_score
 from ccp_dml.experiments.studies.study import (
@@ -32,16 +32,7 @@ class AlternatingOptions(Section):
 
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
-    """All variants of a repeat before the next, so that a comparison is there early."""
-    options = request.options(AlternatingOptions)
-    return fixed_plan(
-        [
-            plan_study_run(request, folder, loss + ending, {}, repeat=repeat)
-            for repeat in range(options.repeats)
-            for loss in request.losses
-            for ending in VARIANTS
-        ]
-    )
+    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(AlternatingOptions).repeats))
 
 
 def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:

@@ -12,7 +12,7 @@ from ccp_dml.config import Section
 from ccp_dml.experiments import runner
 from ccp_dml.experiments.plan import standing
 from ccp_dml.experiments.studies.cost_table import CostTable, Quantity, quantity_rows
-from ccp_dml.experiments.studies.planning import plan_study_run
+from ccp_dml.experiments.studies.planning import plan_variants
 from ccp_dml.experiments.studies.request import StudyRequest
 from ccp_dml.experiments.studies.spread import at
 from ccp_dml.experiments.studies.step_timing import STEP_PARTS, time_in_turns
@@ -45,15 +45,7 @@ class CostOptions(Section):
 
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
-    options = request.options(CostOptions)
-    return fixed_plan(
-        [
-            plan_study_run(request, folder, loss + ending, {}, repeat=repeat)
-            for repeat in range(options.repeats)
-            for loss in request.losses
-            for ending in VARIANTS
-        ]
-    )
+    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(CostOptions).repeats))
 
 
 def train(

@@ -18,7 +18,7 @@ from ccp_dml.experiments.studies.embedding_geometry import (
     read_geometry,
     write_geometry,
 )
-from ccp_dml.experiments.studies.planning import plan_study_run
+from ccp_dml.experiments.studies.planning import plan_variants
 from ccp_dml.experiments.studies.request import StudyRequest
 from ccp_dml.experiments.studies.spread import at, difference
 from ccp_dml.experiments.studies.study import (
@@ -70,15 +70,7 @@ class State:
 
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
-    options = request.options(GeometryOptions)
-    return fixed_plan(
-        [
-            plan_study_run(request, folder, loss + ending, {}, repeat=repeat)
-            for repeat in range(options.repeats)
-            for loss in request.losses
-            for ending in VARIANTS
-        ]
-    )
+    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(GeometryOptions).repeats))
 
 
 def train(

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ccp_dml.config import Config, Section
 from ccp_dml.errors import UserError
-from ccp_dml.experiments.studies.planning import plan_study_run
+from ccp_dml.experiments.studies.planning import plan_variants
 from ccp_dml.experiments.studies.request import StudyRequest
 from ccp_dml.experiments.studies.spread import at, difference, in_words
 from ccp_dml.experiments.studies.study import (
@@ -67,13 +67,7 @@ class SolvedProblem:
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     """Sample-based, proxy-based and alternating training of each loss."""
-    options = request.options(MnistOptions)
-    runs = [
-        plan_study_run(request, folder, loss + ending, {}, repeat=repeat)
-        for repeat in range(options.repeats)
-        for loss in request.losses
-        for ending in VARIANTS
-    ]
+    runs = plan_variants(request, folder, VARIANTS, request.options(MnistOptions).repeats)
     refuse_unready(runs[0].run.config)
     return fixed_plan(runs)
 

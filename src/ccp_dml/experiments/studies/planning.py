@@ -1,5 +1,6 @@
 """From a study's coordinates to runs."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +29,13 @@ def plan_study_run(
     run = plan_run(name, folder / name, recipes, (*request.run_settings, *settings, f"run.seed={seed}"))
     loss = method.removesuffix("-ccp").removesuffix("-proxy")
     return StudyRun({"loss": loss, "method": method, **coordinates, "repeat": repeat}, run)
+
+
+def plan_variants(request: StudyRequest, folder: Path, endings: Iterable[str], repeats: int) -> list[StudyRun]:
+    """Each loss in the methods that `endings` make of it; a repeat is whole before the next begins."""
+    return [
+        plan_study_run(request, folder, loss + ending, {}, repeat=repeat)
+        for repeat in range(repeats)
+        for loss in request.losses
+        for ending in endings
+    ]
