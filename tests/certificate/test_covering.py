@@ -36,3 +36,7 @@ def test_proxies_cover_as_far_as_their_farthest_image(points):
         own = embeddings[labels == NAMES.index(name)]
         expected = max(min(float(torch.dist(x, c.double())) for c in centres) for x in own)
         assert covering.radii[name] == pytest.approx(expected)
+
+
+def test_without_a_proxy_of_any_class_there_is_no_radius(points):
+    assert covered_by_proxies(*points, NAMES, {"somebody else": torch.zeros(1, 3)}) is None

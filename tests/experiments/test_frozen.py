@@ -223,7 +223,7 @@ def test_an_entry_of_another_version_is_not_read(settings, tmp_path):
     (entry,) = entries(tmp_path)
     header = tmp_path / "cache" / entry / "entry.json"
     header.write_text(json.dumps({**json.loads(header.read_text()), "format": 99}))
-    with pytest.raises(UserError, match=r"another version.*ccp cache --clear"):
+    with pytest.raises(UserError, match=r"another version.*ccp cache \w{8} --clear --folder"):
         training_features(settings())
 
 
@@ -237,7 +237,7 @@ def test_a_damaged_entry_is_not_read(settings, tmp_path, damage):
         file.unlink()
     else:
         file.write_bytes(content if damage == "one byte" else content[:-2])
-    with pytest.raises(UserError, match=r"damaged.*ccp cache --clear"):
+    with pytest.raises(UserError, match=r"damaged.*ccp cache \w{8} --clear --folder"):
         training_features(settings())
 
 
@@ -309,6 +309,14 @@ def test_cache_command(settings, tmp_path, capsys):
     assert main(["cache", "--clear", *folder]) == 0
     assert entries(tmp_path) == []
     assert main(["cache", "--folder", str(tmp_path / "nowhere")]) == 2
+
+
+def test_clearing_the_cache_touches_nothing_else(settings, tmp_path):
+    training_features(settings())
+    (tmp_path / "cache" / "thesis").mkdir()
+    (tmp_path / "cache" / ("0" * 32)).mkdir()  # named like an entry, but none
+    assert main(["cache", "--clear", "--folder", str(tmp_path / "cache")]) == 0
+    assert entries(tmp_path) == ["0" * 32, "thesis"]
 
 
 def test_a_benchmark_computes_features_once_for_all_its_runs(image_folder, weights, tmp_path, capsys):

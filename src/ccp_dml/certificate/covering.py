@@ -39,13 +39,15 @@ def covered_by_own_images(embeddings: Tensor, labels: Tensor, names: Sequence[st
 
 def covered_by_proxies(
     embeddings: Tensor, labels: Tensor, names: Sequence[str], proxies: Mapping[str, Tensor]
-) -> Covering:
+) -> Covering | None:
     """The covering radius of the generalisation bound: the largest distance from an image to its class's nearest proxy.
 
     `embeddings` are (N, D), `labels` (N,) index `names`. `proxies` (P, D) by the name of their class need not be of all
-    classes; those without any are left out.
+    classes; those without any are left out. None where no class has any.
     """
     present = [label for label in torch.unique(labels).tolist() if names[label] in proxies]
+    if not present:
+        return None
     radii = [
         pairwise_distances(embeddings[labels == label], proxies[names[label]].to(embeddings)).amin(dim=1).amax()
         for label in present

@@ -1,6 +1,7 @@
 """`ccp study`."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from ccp_dml.experiments.studies.request import StudyRequest
     from ccp_dml.experiments.studies.study import Conclusion, Study
     from ccp_dml.reports.study_report import StudyReport
+
+
+SELECTED_ON_TEST = (
+    "protocol.select_on = 'test': the test classes chose each run's best evaluation, so what is called validation here "
+    "is the test half, and scores are not those of unseen classes."
+)
 
 
 def study(
@@ -56,6 +63,10 @@ def study(
     chosen = study_named(name)
     if storage is not None and not chosen.uses_storage:
         raise UserError(f"--storage: the study {name} keeps no trials; leave it out.")
+    if trials is not None and not chosen.uses_storage:
+        raise UserError(f"--trials: the study {name} has none, its runs are planned; leave it out.")
+    if repeats is not None and chosen.uses_storage:
+        raise UserError(f"--repeats: the study {name} tries each point once; use --trials for more points.")
     counts = {"study.repeats": repeats, "study.trials": trials}
     all_settings = (*(settings or ()), *(f"{key}={count}" for key, count in counts.items() if count is not None))
     data = parse_data(data or chosen.default_data)
@@ -79,6 +90,8 @@ def study(
     )
     found = chosen.conclude(request, folder, chosen.plan(request, folder))
     if found is not None:
+        if any(one.run.config.protocol.select_on == "test" for one in planned.runs):
+            found = replace(found, notes=[*found.notes, SELECTED_ON_TEST])
         write_study_report(folder, as_report(request, folder, chosen, found))
     if as_json:
         print_json(

@@ -30,7 +30,11 @@ def certify_run(folder: Path, terms: Terms) -> dict[str, Any]:
     )
     test = frozen.see_test(config, halves.test, Watcher())
     network = load_network(logbook, config, test)
-    certificate = write_certificate(config, logbook, network, Parts(learned, validation, test), best["step"], terms)
+    parts = Parts(learned, validation, test)
+    try:
+        certificate = write_certificate(config, logbook, network, parts, best["step"], terms)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror or error}); copy the run elsewhere.") from None
     if certificate is None:
         raise UserError(
             f"The loss {config.loss.name!r} of {folder} has no threshold of its own, and its validation images are all "

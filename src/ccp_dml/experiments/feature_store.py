@@ -7,6 +7,7 @@ written is kept, and the next one goes on behind it.
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from ccp_dml.files import write_json
 FORMAT = 1
 FEATURES, HEADER = "features.f16", "entry.json"
 PART = ".part"
+NAME = re.compile(r"[0-9a-f]{32}(\.part)?")
 SECONDS_FOR_ANOTHER_PROCESS = 24 * 3600.0
 
 
@@ -53,13 +55,12 @@ class FeatureStore:
         if header.get("format") != FORMAT:
             raise UserError(
                 f"the feature cache {folder} was written by another version (format {header.get('format')}, not "
-                f"{FORMAT}): remove it with `ccp cache --clear`, or set run.cache to another folder"
+                f"{FORMAT}): {self._remedy(key)}, or set run.cache to another folder"
             )
         file = folder / FEATURES
         if header.get("shape") != list(shape) or not file.is_file() or file_digest(file) != header.get("digest"):
             raise UserError(
-                f"the feature cache {folder} is damaged, its content is not what was written: remove it with "
-                f"`ccp cache --clear {key[:8]}`"
+                f"the feature cache {folder} is damaged, its content is not what was written: {self._remedy(key)}"
             )
         return np.memmap(file, dtype=np.float16, mode="r", shape=shape)
 
@@ -78,14 +79,23 @@ class FeatureStore:
             ) from None
 
     def entries(self) -> list[Entry]:
-        """All entries, unfinished ones included, in the order of their names."""
-        folders = [folder for folder in self.root.iterdir() if folder.is_dir()] if self.root.is_dir() else []
-        return [_entry(folder) for folder in sorted(folders)]
+        """All entries, unfinished ones included, in the order of their names; never anything else in the folder."""
+        found = sorted(self.root.iterdir()) if self.root.is_dir() else []
+        return [_entry(path) for path in found if NAME.fullmatch(path.name) and (path / HEADER).is_file()]
 
     def remove(self, entry: Entry) -> None:
-        with lock(self.root / f".{entry.key}.lock", f"the feature cache {entry.folder} is being written; wait for it"):
-            shutil.rmtree(entry.folder)
-        (self.root / f".{entry.key}.lock").unlink(missing_ok=True)
+        busy = f"the feature cache {entry.folder} is being written; wait for it"
+        try:
+            with lock(self.root / f".{entry.key}.lock", busy):
+                shutil.rmtree(entry.folder)
+            (self.root / f".{entry.key}.lock").unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{entry.folder} cannot be removed ({error.strerror or error}): remove it with the rights of its owner"
+            ) from None
+
+    def _remedy(self, key: str) -> str:
+        return f"remove it with `ccp cache {key[:8]} --clear --folder {self.root}`"
 
 
 class Writer:

@@ -141,7 +141,7 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
         network.load_state_dict(load_weights(logbook.best_file))
     except RuntimeError:
         raise UserError(
-            f"{logbook.best_file} does not fit the network that {logbook.folder / 'config.toml'} describes; "
-            "one of the two was changed after training."
+            f"{logbook.best_file} does not fit the network that {logbook.folder / 'config.toml'} describes: one of the "
+            "two was changed after training, or the features have another width now; restore what was changed."
         ) from None
     return network.to(build_fabric(config.run.device, config.run.precision).device)

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from ccp_dml.errors import UserError
 from ccp_dml.files import write_text
 from ccp_dml.reports.comparison import MISSING
 from ccp_dml.reports.figure_html import plotly_panel
@@ -43,10 +44,16 @@ class StudyReport:
 
 def write_study_report(folder: Path, report: StudyReport) -> Path:
     """Write results.csv, a PNG per figure, summary.md and study.html; the page's path."""
-    write_text(folder / TABLE, as_csv(report.columns, report.rows))
-    pictures = {figure.name: write_png(folder / f"{figure.name}.png", figure) for figure in report.figures}
-    write_text(folder / SUMMARY, as_markdown(report))
-    write_text(folder / PAGE, render(report, {name: data_uri(path) for name, path in pictures.items()}))
+    try:
+        write_text(folder / TABLE, as_csv(report.columns, report.rows))
+        pictures = {figure.name: write_png(folder / f"{figure.name}.png", figure) for figure in report.figures}
+        write_text(folder / SUMMARY, as_markdown(report))
+        write_text(folder / PAGE, render(report, {name: data_uri(path) for name, path in pictures.items()}))
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written ({error.strerror or error}); make room there, then repeat the command: runs "
+            "that are done stay done."
+        ) from None
     return folder / PAGE
 
 

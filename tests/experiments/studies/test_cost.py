@@ -165,3 +165,31 @@ def test_a_busy_machine_is_told():
     shaken = {"c2": {"step": Quantity("ms", [1.0] * 4)}, "c2-ccp": {"step": Quantity("ms", [0.5, 1.0, 2.0, 3.0])}}
     assert cost.noise("c2", steady) == []
     assert "busy" in cost.noise("c2", shaken)[0]
+
+
+class Recorded:
+    """As much of a finished run as convergence looks at."""
+
+    def __init__(self, method, repeat, curve):
+        self.coordinates = {"loss": "c2", "method": method, "repeat": repeat}
+        self.folder = self
+        self.metrics = [{"step": step, "map_at_r": score} for step, score in curve.items()]
+        best = max(self.metrics, key=lambda row: row["map_at_r"])
+        self.result, self.best = {"best_step": best["step"]}, best["map_at_r"]
+
+    def score(self, half, metric):
+        assert (half, metric) == ("validation", "map_at_r")
+        return self.best
+
+
+def test_steps_to_convergence_are_compared_within_a_repeat():
+    runs = [
+        Recorded("c2", 0, {100: 0.29, 200: 0.1}),
+        Recorded("c2", 1, {900: 0.2, 1000: 0.3}),
+        Recorded("c2", 2, {500: 0.3}),  # its partner failed
+        Recorded("c2-ccp", 0, {100: 0.1, 200: 0.2}),  # never as good
+        Recorded("c2-ccp", 1, {800: 0.1, 900: 0.35}),
+    ]
+    found = cost.steps_to_convergence("c2", runs)
+    assert found["steps to the best evaluation"] == {"c2": [100, 1000], "c2-ccp": [200, 900]}
+    assert found["steps to the best score without CCP"] == {"c2": [1000], "c2-ccp": [900]}

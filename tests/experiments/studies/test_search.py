@@ -4,12 +4,13 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
 
 from ccp_dml.errors import UserError
-from ccp_dml.experiments.studies.search import search_space, trial_run, trial_store
+from ccp_dml.experiments.studies.search import plan, search_space, trial_run, trial_store
 from ccp_dml.experiments.studies.search_outcome import conclude_search
 from ccp_dml.experiments.studies.search_storage import TrialStore
 from ccp_dml.experiments.studies.search_trials import SearchSpace, TrialRuns, trial_point
@@ -220,3 +221,26 @@ def test_a_search_whose_recipe_was_changed_is_refused(tmp_path):
         TrialStore(tmp_path, None, "after").open()
     address = f"sqlite:///{tmp_path / 'shared.db'}"
     assert [TrialStore(tmp_path, address, name).open().study_name for name in ("one", "two")] == ["one", "two"]
+
+
+def test_only_searches_of_the_same_data_join(ask, features, tmp_path):
+    request = ask("search", storage=str(tmp_path / "shared.log"))
+    before = trial_store(request, tmp_path / "study").name
+    moved = features.rename(tmp_path / "moved.npz")
+    elsewhere = replace(request, settings=tuple(text.replace(str(features), str(moved)) for text in request.settings))
+    assert trial_store(elsewhere, tmp_path / "study").name == before
+    arrays = dict(np.load(moved))
+    np.savez(moved, **{**arrays, "features": arrays["features"] + 1})
+    assert trial_store(elsewhere, tmp_path / "study").name != before
+
+
+def test_a_plan_counts_the_trials_of_all_machines_and_makes_no_file(ask, tmp_path):
+    request = ask("search", "study.trials=3", storage=str(tmp_path / "shared.log"))
+    assert plan(request, tmp_path / "here").done == 0
+    assert not (tmp_path / "shared.log").exists()
+    there = trial_store(request, tmp_path / "there")
+    trial = there.open().ask({"weight": optuna.distributions.FloatDistribution(1e-12, 1e2, log=True)})
+    there.open().tell(trial, 0.5)
+    found = plan(request, tmp_path / "here")
+    assert (found.done, found.total, list(found.runs)) == (1, 3, [])
+    assert found.note.startswith("2 of 3 trials are left")

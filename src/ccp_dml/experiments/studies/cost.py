@@ -76,7 +76,7 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
     tables = {
         loss: cost_table(loss, folder, at(runs, loss=loss))
         for loss in request.losses
-        if timing_file(folder, loss).exists() and all(at(runs, method=loss + ending) for ending in VARIANTS)
+        if timing_file(folder, loss).exists() and steps_to_convergence(loss, at(runs, loss=loss))
     }
     if not tables:
         return None
@@ -104,13 +104,33 @@ def cost_table(loss: str, folder: Path, runs: Sequence[FinishedRun]) -> CostTabl
         }
         for name in ("state", "kept for backward"):
             found[name] = Quantity("MB", [value / 1e6 for value in own[name]])
-        found["steps to the best evaluation"] = Quantity("steps", [result(run, "best_step") for run in finished])
-        known = [steps_to_score(run.folder, best_without(loss, run, runs)) for run in finished]
-        reached = [float(steps) for steps in known if steps is not None]
-        if reached:
-            found["steps to the best score without CCP"] = Quantity("steps", reached)
         table[loss + ending] = found
+    for name, by_method in steps_to_convergence(loss, runs).items():
+        for method, steps in by_method.items():
+            table[method][name] = Quantity("steps", steps)
     return table
+
+
+def steps_to_convergence(loss: str, runs: Sequence[FinishedRun]) -> dict[str, dict[str, list[float]]]:
+    """Steps by quantity and method, repeat by repeat, of the repeats in which both trainings have the quantity."""
+    pairs = [
+        (plain, with_ccp)
+        for plain in at(runs, method=loss)
+        for with_ccp in at(runs, method=f"{loss}-ccp", repeat=plain.coordinates["repeat"])
+    ]
+    best, reached = [], []
+    for pair in pairs:
+        best.append([result(run, "best_step") for run in pair])
+        score = pair[0].folder.score("validation", "map_at_r")
+        steps = [None if score is None else steps_to_score(run.folder, score) for run in pair]
+        if None not in steps:
+            reached.append([float(step) for step in steps if step is not None])
+    found = {"steps to the best evaluation": best, "steps to the best score without CCP": reached}
+    return {
+        name: {loss: [one[0] for one in both], f"{loss}-ccp": [one[1] for one in both]}
+        for name, both in found.items()
+        if both
+    }
 
 
 def steps_between(runs: Sequence[FinishedRun]) -> dict[str, float]:
@@ -123,13 +143,6 @@ def steps_between(runs: Sequence[FinishedRun]) -> dict[str, float]:
 
 def result(run: FinishedRun, key: str) -> float:
     return float((run.folder.result or {})[key])
-
-
-def best_without(loss: str, run: FinishedRun, runs: Sequence[FinishedRun]) -> float:
-    """Best validation MAP@R of the loss alone in the same repeat, or in another where that one is missing."""
-    plain = at(runs, method=loss)
-    same = at(plain, repeat=run.coordinates["repeat"]) or plain
-    return same[0].score("validation") / 100
 
 
 def steps_to_score(run: RunFolder, score: float) -> int | None:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from ccp_dml.config import Config, Section
 from ccp_dml.errors import UserError
+from ccp_dml.experiments.problem_records import FEWEST_IMAGES
 from ccp_dml.experiments.studies.planning import plan_variants
 from ccp_dml.experiments.studies.request import StudyRequest
 from ccp_dml.experiments.studies.spread import at, difference, in_words
@@ -33,6 +34,9 @@ from ccp_dml.reports.problem_maps import ProblemMap, evenly, read_problems
 
 VARIANTS = {"": "samples alone", "-proxy": "proxies chosen once", "-ccp": "CCP"}
 MOST_MAPS, MOST_TICKS = 6, 12
+FEWEST_POINTS = 2 * FEWEST_IMAGES
+"""On a map, so that there are two classes and a distance between them."""
+
 CURVES = {
     "validation_map_at_r": "MAP@R on validation images",
     "covering_radius": "covering radius",
@@ -78,8 +82,11 @@ def refuse_unready(config: Config) -> None:
             "data.root is not set: get MNIST with `ccp data prepare mnist --root DIR` and add --set data.root=DIR, "
             "or add --data glyphs, which works at once."
         )
-    if not config.run.map_points:
-        raise UserError("run.map_points = 0 leaves no maps to draw; leave it out, or give it some hundred.")
+    if config.run.map_points < FEWEST_POINTS:
+        raise UserError(
+            f"run.map_points = {config.run.map_points} leaves no maps of several classes to draw; leave it out, or "
+            "give it some hundred."
+        )
 
 
 def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
@@ -206,7 +213,8 @@ def sentences(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[Sol
         for ending, label in VARIANTS.items()
         if found[ending]
     ]
-    text.append(f"{loss}: MAP@R on the test half in percent: " + ", ".join(told) + ".")
+    if told:
+        text.append(f"{loss}: MAP@R on the test half in percent: " + ", ".join(told) + ".")
     for other, label in (("-proxy", "proxies chosen once"), ("", "samples alone")):
         gain = difference(found["-ccp"], found[other])
         if gain is not None:

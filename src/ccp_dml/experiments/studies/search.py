@@ -7,7 +7,9 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_va
 from pydantic_core import PydanticCustomError
 
 from ccp_dml.config import Config, Section
+from ccp_dml.digests import digest, file_digest
 from ccp_dml.errors import UserError
+from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.plan import PlannedRun, plan_run
 from ccp_dml.experiments.recipe_names import recipe_label
 from ccp_dml.experiments.runner import Failure, PlanWatcher, keep_busy, machine_shares
@@ -22,7 +24,7 @@ from ccp_dml.experiments.studies.search_trials import (
     Point,
     SearchSpace,
     TrialRuns,
-    own_trials,
+    is_own,
     trial_name,
     trial_point,
 )
@@ -47,13 +49,14 @@ class SearchOptions(Section):
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     """The trials that are complete or under way; those to come depend on them."""
     options, store = request.options(SearchOptions), trial_store(request, folder)
-    known = own_trials(store.open(), store.owner) if store.exists() else []
+    everybodys = store.open().get_trials(deepcopy=False) if store.exists() else []
+    known = [trial for trial in everybodys if is_own(trial, store.owner)]
     runs = [
         StudyRun({"trial": trial.number, **point}, trial_run(request, folder, trial.number, point))
         for trial in known
         if trial.state not in GIVEN_UP and (point := trial_point(trial)) is not None
     ]
-    over = sum(trial.state in OVER for trial in known)
+    over = sum(trial.state in OVER for trial in everybodys)
     left = max(0, options.trials - over)
     return StudyPlan(
         runs,
@@ -61,7 +64,7 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
         done=min(over, options.trials),
         total=options.trials,
         note=f"{left} of {options.trials} trials are left, each depending on the results of those before it; "
-        f"{sum(trial.state in GIVEN_UP for trial in known)} were pruned or failed.",
+        f"{sum(trial.state in GIVEN_UP for trial in everybodys)} were pruned or failed.",
     )
 
 
@@ -96,7 +99,10 @@ def method_of(request: StudyRequest) -> str:
 
 def base_config(request: StudyRequest) -> Config:
     """What all trials share, with the recipe's own lambda and P."""
-    return resolve(request.recipes(method_of(request)), request.run_settings).config
+    config = resolve(request.recipes(method_of(request)), request.run_settings).config
+    if config.protocol.select_on == "test":
+        raise UserError("protocol.select_on = 'test': a search chooses on validation classes only; leave it out.")
+    return config
 
 
 def search_space(request: StudyRequest) -> SearchSpace:
@@ -117,7 +123,15 @@ def search_space(request: StudyRequest) -> SearchSpace:
 
 def trial_store(request: StudyRequest, folder: Path) -> TrialStore:
     method, config = method_of(request), base_config(request)
-    return TrialStore(folder, request.storage, search_name(recipe_label(request.data), method, config))
+    # A search of its own knows its data by the settings in its folder; machines that share one may keep it anywhere.
+    contents = "" if request.storage is None else contents_digest(config)
+    return TrialStore(folder, request.storage, search_name(recipe_label(request.data), method, config, contents))
+
+
+def contents_digest(config: Config) -> str:
+    """Of what trains: the images or features of the training half, and the backbone's weights."""
+    train, weights = build_data(config.data).train, config.model.weights
+    return digest(train.source.signature(train.positions), "" if weights is None else file_digest(Path(weights)))
 
 
 def trial_run(request: StudyRequest, folder: Path, number: int, point: Point) -> PlannedRun:

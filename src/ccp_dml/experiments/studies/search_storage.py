@@ -1,6 +1,5 @@
 """Where a search keeps its trials: a file of its own, or a file or database that several machines share."""
 
-import hashlib
 import json
 import platform
 import warnings
@@ -13,6 +12,7 @@ from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import SQLAlchemyError
 
 from ccp_dml.config import Config
+from ccp_dml.digests import digest
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.plan import HOW_IT_RUNS
 from ccp_dml.experiments.studies.request import without_password
@@ -44,7 +44,9 @@ class TrialStore:
 
     def exists(self) -> bool:
         """Whether there may be trials already; asking must not make a file."""
-        return self.is_shared or (self.folder / OWN_FILE).is_file()
+        if self.address is None:
+            return (self.folder / OWN_FILE).is_file()
+        return "://" in self.address or Path(self.address).is_file()
 
     def open(self) -> optuna.Study:
         """The search, made if it is not there yet."""
@@ -82,9 +84,11 @@ class TrialStore:
         return JournalStorage(JournalFileBackend(self.address))
 
 
-def search_name(data: str, method: str, example: Config) -> str:
-    """The same on all machines that search the same thing, and only there. `example` is the run of any trial."""
+def search_name(data: str, method: str, example: Config, contents: str) -> str:
+    """The same on all machines that search the same thing, and only there.
+
+    `example` is the run of any trial, `contents` a digest of the data and weights, wherever a machine keeps them.
+    """
     varied = {"ccp.weight", "ccp.proxies_per_class", *WHERE_IT_LIES, *HOW_IT_RUNS}
     fixed = {key: value for key, value in flatten(example.as_tables()) if key not in varied}
-    digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
-    return f"ccp-search-{data}-{method}-{digest[:12]}"
+    return f"ccp-search-{data}-{method}-{digest(json.dumps(fixed, sort_keys=True), contents)[:12]}"

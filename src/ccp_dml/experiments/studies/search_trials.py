@@ -154,7 +154,11 @@ def report(trial: Trial, score: float, step: int) -> None:
 def own_trials(study: optuna.Study, owner: str | None, *states: TrialState) -> list[FrozenTrial]:
     """The trials that `owner` began, None being the only one; in order, and with states only those in one of them."""
     found = study.get_trials(deepcopy=False, states=states or None)
-    return [trial for trial in found if owner is None or trial.user_attrs.get(OWNER) == owner]
+    return [trial for trial in found if is_own(trial, owner)]
+
+
+def is_own(trial: FrozenTrial, owner: str | None) -> bool:
+    return owner is None or trial.user_attrs.get(OWNER) == owner
 
 
 def trial_point(trial: FrozenTrial) -> Point | None:
