@@ -185,7 +185,8 @@ def test_what_a_killed_extraction_computed_is_kept(settings, tmp_path, breaks_at
     (part,) = entries(tmp_path)
     assert part.endswith(".part")
     file = tmp_path / "cache" / part / "features.f16"
-    file.write_bytes(file.read_bytes() + b"torn")  # a block that was being written
+    row = whole.source.views[0, 0].nbytes
+    file.write_bytes(file.read_bytes() + bytes(3 * row) + b"torn")  # a block that was being written
     counter = Counter()
     resumed = training_features(settings(), counter)
     assert np.array_equal(resumed.source.views, whole.source.views)
