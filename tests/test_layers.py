@@ -54,6 +54,13 @@ def test_settings_are_read_as_toml_or_plain_text(text, key, value):
 
 
 @pytest.mark.parametrize(
+    ("text", "value"), [(".2", 0.2), ("-.2", -0.2), ("2.", 2.0), (".2e1", 2.0), ("2.0.1", "2.0.1")]
+)
+def test_numbers_may_be_typed_as_people_do(text, value):
+    assert resolve(["c1"], [f"loss.margin={text}"]).config.loss.arguments["margin"] == value
+
+
+@pytest.mark.parametrize(
     ("recipes", "settings", "message"),
     [
         (["c2-cpc"], [], r"no recipe 'c2-cpc'.*did you mean 'c2-ccp'"),

@@ -1,6 +1,7 @@
 """From recipes, TOML files and `--set KEY=VALUE` to one checked configuration that knows where its values came from."""
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from ccp_dml.config import Config
 from ccp_dml.errors import UserError
 
 Tables = dict[str, Any]
+
+SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+"""`.5` and `5.`, which people type and TOML does not know."""
 
 RECIPE_KINDS = ("datasets", "modes", "methods", "protocols", "studies")
 
@@ -133,7 +137,7 @@ def parse_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text
+        return float(text) if SHORT_NUMBER.fullmatch(text) else text
 
 
 def shipped_recipes(*kinds: str) -> dict[str, Traversable]:

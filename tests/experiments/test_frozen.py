@@ -14,7 +14,7 @@ from ccp_dml.cli import main
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.build import build_network, complete
 from ccp_dml.experiments.datasets import build_data
-from ccp_dml.experiments.frozen import FrozenFeatures, digest_of, trained_part, trains_on_features
+from ccp_dml.experiments.frozen import BLOCK, FrozenFeatures, digest_of, extract, trained_part, trains_on_features
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.training import train
 from ccp_dml.experiments.watcher import Watcher
@@ -50,6 +50,11 @@ class Counter(Watcher):
         self.seen.append((done, total))
         if self.breaks_at is not None and done >= self.breaks_at:
             raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("ccp_dml.experiments.frozen.BLOCK", 16)
 
 
 @pytest.fixture
@@ -177,6 +182,25 @@ def test_a_moved_data_set_is_still_known(settings, image_folder, tmp_path):
     assert counter.seen == []
 
 
+def test_views_do_not_depend_on_how_many_images_fit_into_memory(settings, tmp_path):
+    one = training_features(settings())
+    other = training_features(settings("run.evaluation_batch=5", f"run.cache={tmp_path / 'other'}"))
+    assert np.allclose(one.source.views, other.source.views, atol=1e-3)
+    counter = Counter()
+    training_features(settings("run.evaluation_batch=5"), counter)
+    assert counter.seen == [], "the entry of another batch size serves as well"
+
+
+def test_a_process_that_is_asked_for_other_features_does_not_give_the_old_ones(settings, tmp_path):
+    frozen, counter = FrozenFeatures(), Counter()
+    part = build_data(settings().data).train
+    frozen.see(settings(), part, Watcher(), augmented=True)
+    frozen.see(settings("run.precision=bf16-mixed"), part, counter, augmented=True)
+    assert counter.seen
+    frozen.see(settings(f"run.cache={tmp_path / 'other'}"), part, Watcher(), augmented=True)
+    assert any((tmp_path / "other").iterdir())
+
+
 @pytest.mark.parametrize("breaks_at", [1, 40, 41, 100, 160])
 def test_what_a_killed_extraction_computed_is_kept(settings, tmp_path, breaks_at):
     whole = training_features(settings(f"run.cache={tmp_path / 'whole'}"))
@@ -194,6 +218,37 @@ def test_what_a_killed_extraction_computed_is_kept(settings, tmp_path, breaks_at
     left = [entry for entry in (16, 32, 40, 56, 72, 80, 96, 112, 120, 136, 152, 160) if entry > done]
     assert [seen for seen, _ in counter.seen] == left
     assert entries(tmp_path) == [part.removesuffix(".part")]
+
+
+def test_what_another_version_began_is_begun_anew(settings, tmp_path):
+    whole = training_features(settings(f"run.cache={tmp_path / 'whole'}"))
+    with pytest.raises(KeyboardInterrupt):
+        training_features(settings(), Counter(40))
+    (part,) = (tmp_path / "cache").glob("*.part")
+    (part / "entry.json").write_text(json.dumps({"format": 99}))
+    file = part / "features.f16"
+    file.write_bytes(bytes(file.stat().st_size))
+    assert np.array_equal(training_features(settings()).source.views, whole.source.views)
+
+
+def test_an_entry_of_the_wrong_size_is_not_called_complete(settings, tmp_path, monkeypatch):
+    def intrude(writer, features):
+        with (writer.part / "features.f16").open("ab") as file:
+            file.write(features.tobytes() + features[:1].tobytes())
+
+    monkeypatch.setattr("ccp_dml.experiments.feature_store.Writer.append", intrude)
+    with pytest.raises(UserError, match="another process wrote to it"):
+        training_features(settings())
+    assert entries(tmp_path)[0].endswith(".part")
+
+
+def test_an_error_while_images_are_read_is_not_blamed_on_the_cache(settings, monkeypatch):
+    def out_of_memory(*_):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr("ccp_dml.experiments.frozen.extract", out_of_memory)
+    with pytest.raises(OSError, match="memory"):
+        training_features(settings())
 
 
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(settings, monkeypatch):
@@ -228,18 +283,21 @@ def test_an_entry_of_another_version_is_not_read(settings, tmp_path):
         training_features(settings())
 
 
-@pytest.mark.parametrize("damage", ["shorter", "one byte", "gone"])
-def test_a_damaged_entry_is_not_read(settings, tmp_path, damage):
+@pytest.mark.parametrize("damage", ["shorter", "one byte", "gone", "headless"])
+def test_a_damaged_entry_is_not_read_and_can_be_cleared(settings, tmp_path, damage):
     training_features(settings())
-    file = tmp_path / "cache" / entries(tmp_path)[0] / "features.f16"
+    (entry,) = entries(tmp_path)
+    file = tmp_path / "cache" / entry / "features.f16"
     content = bytearray(file.read_bytes())
     content[7] ^= 1
-    if damage == "gone":
-        file.unlink()
+    if damage in ("gone", "headless"):
+        (file if damage == "gone" else file.with_name("entry.json")).unlink()
     else:
         file.write_bytes(content if damage == "one byte" else content[:-2])
     with pytest.raises(UserError, match=r"damaged.*ccp cache \w{8} --clear --folder"):
         training_features(settings())
+    assert main(["cache", entry[:8], "--clear", "--folder", str(tmp_path / "cache")]) == 0
+    training_features(settings())
 
 
 def test_swapped_weights_neither_resume_nor_score_a_run(settings, weights, tmp_path, capsys):
@@ -256,9 +314,74 @@ def test_swapped_weights_neither_resume_nor_score_a_run(settings, weights, tmp_p
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()} == before
 
 
-def test_an_untrained_backbone_is_not_frozen(image_folder):
-    given = [*QUICK, f"data.root={image_folder}", "model.backbone=resnet18"]
-    with pytest.raises(UserError, match=r"resnet18 has no trained weights.*model\.weights"):
+def test_a_benchmark_does_not_mix_two_backbones(image_folder, weights, tmp_path, capsys):
+    arguments = benchmark_arguments(image_folder, weights, tmp_path)
+    assert main([*arguments, "--methods", "c2"]) == 0
+    state = load_file(weights)
+    save_file({name: value + 0.01 for name, value in state.items()}, weights)
+    capsys.readouterr()
+    assert main([*arguments, "--methods", "c2,c2-ccp"]) == 2
+    assert "backbone's weights are not those" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "bench" / "c2-ccp").exists()
+
+
+def test_a_run_without_a_record_of_its_backbone(settings, tmp_path, capsys):
+    trained(settings(), tmp_path / "run")
+    (tmp_path / "run" / "environment.json").unlink()
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "environment.json cannot be read" in " ".join(capsys.readouterr().err.split())
+
+
+def test_scores_of_a_run_whose_cache_is_out_of_reach(settings, tmp_path, capsys):
+    result, _ = trained(settings(), tmp_path / "run")
+    (tmp_path / "cache").rename(tmp_path / "away")
+    (tmp_path / "cache").write_text("in the way")
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "--cache" in capsys.readouterr().err
+    elsewhere = ["--cache", str(tmp_path / "elsewhere"), "--json"]
+    assert main(["evaluate", str(tmp_path / "run"), *elsewhere]) == 0
+    assert json.loads(capsys.readouterr().out)["map_at_r"] == result["test"]["map_at_r"]
+    assert main(["certify", str(tmp_path / "run"), *elsewhere]) == 0
+    assert len(list((tmp_path / "elsewhere").glob("*[!.lock]"))) >= 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [("protocol.folds=30", "protocol.folds"), ("train.classes_per_batch=99", "classes_per_batch")],
+)
+def test_a_mistake_surfaces_before_features_are_computed(settings, tmp_path, wrong, told):
+    config = settings(wrong)
+    with pytest.raises(UserError, match=told):
+        train(config, Logbook.open_new(tmp_path / "run", config, ["test"]), Watcher())
+    assert not (tmp_path / "cache").exists()
+
+
+def test_interrupted_while_features_are_computed(image_folder, weights, tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    given = [*QUICK, f"data.root={image_folder}", f"model.weights={weights}", f"run.cache={tmp_path / 'cache'}"]
+    options = [part for setting in given for part in ("--set", setting)]
+    command = ["train", "folder", "c2", *options, "--out", str(tmp_path / "run")]
+    with monkeypatch.context() as patched:
+        patched.setattr("ccp_dml.experiments.frozen.extract", interrupted)
+        assert main(command) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert main(command) == 0
+
+
+def test_an_image_that_cannot_be_read(settings, image_folder):
+    config = settings()
+    part = build_data(config.data).train
+    (image_folder / "class_00" / "0.png").unlink()
+    with pytest.raises(UserError, match=r"cannot read the image .*0\.png"):
+        FrozenFeatures().see(config, part, Watcher(), augmented=True)
+
+
+@pytest.mark.parametrize("backbone", ["resnet18", "small_cnn"])
+def test_an_untrained_backbone_is_not_frozen(image_folder, backbone):
+    given = [*QUICK, f"data.root={image_folder}", f"model.backbone={backbone}"]
+    with pytest.raises(UserError, match=rf"{backbone} has no trained weights.*model\.weights"):
         training_features(complete(resolve(["folder", "c2"], given).config))
 
 
@@ -307,6 +430,8 @@ def test_cache_command(settings, tmp_path, capsys):
     assert len(entries(tmp_path)) == 1
     assert main(["cache", "zzz", "--clear", *folder]) == 2
     assert "begins with 'zzz'" in capsys.readouterr().err
+    assert main(["cache", "", "--clear", *folder]) == 2
+    assert "KEY is empty" in capsys.readouterr().err
     assert main(["cache", "--clear", *folder]) == 0
     assert entries(tmp_path) == []
     assert main(["cache", "--folder", str(tmp_path / "nowhere")]) == 2
@@ -320,15 +445,25 @@ def test_clearing_the_cache_touches_nothing_else(settings, tmp_path):
     assert entries(tmp_path) == ["0" * 32, "thesis"]
 
 
-def test_a_benchmark_computes_features_once_for_all_its_runs(image_folder, weights, tmp_path, capsys):
+def benchmark_arguments(image_folder, weights, tmp_path):
     given = [*QUICK, f"data.root={image_folder}", f"model.weights={weights}", f"run.cache={tmp_path / 'cache'}"]
     options = [part for setting in (*given, "protocol.folds=2", "train.max_steps=4") for part in ("--set", setting)]
-    arguments = ["benchmark", "mlrc", "--data", "folder,frozen", "--methods", "c2,c2-ccp", "--workers", "2"]
-    assert main([*arguments, *options, "--out", str(tmp_path / "bench"), "--json"]) == 0
+    return ["benchmark", "mlrc", "--data", "folder,frozen", *options, "--out", str(tmp_path / "bench"), "--json"]
+
+
+def test_a_benchmark_computes_features_before_its_workers_start(image_folder, weights, tmp_path, capsys, monkeypatch):
+    seen_here = []
+
+    def counted(config, network, part, *more):
+        seen_here.append(len(part))
+        return extract(config, network, part, *more)
+
+    monkeypatch.setattr("ccp_dml.experiments.frozen.extract", counted)
+    monkeypatch.setattr("ccp_dml.experiments.frozen.BLOCK", BLOCK)  # as workers have it
+    arguments = benchmark_arguments(image_folder, weights, tmp_path)
+    assert main([*arguments, "--methods", "c2,c2-ccp", "--workers", "2"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert {row["method"] for row in shown["table"]} == {"c2", "c2-ccp"}
     assert len(entries(tmp_path)) == 2, "one for training, one for the test"
-    written = {(tmp_path / "cache" / entry).stat().st_mtime_ns for entry in entries(tmp_path)}
-    runs = list((tmp_path / "bench").rglob("result.json"))
-    assert len(runs) == 4
-    assert max(written) < min(run.stat().st_mtime_ns for run in runs)
+    assert len(seen_here) == 2, "workers, which are other processes, computed features"
+    assert len(list((tmp_path / "bench").rglob("result.json"))) == 4

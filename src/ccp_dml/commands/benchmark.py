@@ -75,6 +75,7 @@ def benchmark(
     failures = train_plan(
         "benchmark",
         folder,
+        [one.run for one in planned],
         left,
         write_down=lambda: write_down(folder, whole),
         train=lambda count, watcher: runner.execute(left, count, watcher),

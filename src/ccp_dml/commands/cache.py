@@ -31,6 +31,8 @@ def cache(
     root = cache_home() / "features" if folder is None else folder
     if folder is not None and not folder.is_dir():
         raise UserError(f"--folder: there is no folder {folder}; give the one that run.cache names.")
+    if key == "":
+        raise UserError("KEY is empty; leave it out to mean all entries.")
     store = FeatureStore(root)
     entries = [entry for entry in store.entries() if key is None or entry.key.startswith(key)]
     if key is not None and not entries:

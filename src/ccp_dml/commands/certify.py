@@ -1,11 +1,12 @@
 """`ccp certify`."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Json, out, print_json
+from ccp_dml.commands.console import Cache, Json, err, out, print_json
 
 
 def certify(
@@ -22,6 +23,7 @@ def certify(
     ] = 2000,
     confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Draws images and pairs.")] = 0,
+    cache: Cache = None,
 ) -> None:
     """Say how often pairs lie on the wrong side of a distance, how sure that is, and which distance to use.
 
@@ -29,9 +31,12 @@ def certify(
     """
     from ccp_dml.experiments.certificate import CERTIFICATE, Terms
     from ccp_dml.experiments.certify_run import certify_run
+    from ccp_dml.progress import ProgressWatcher
     from ccp_dml.reports.certificate_tables import certificate_tables
 
-    certificate = certify_run(run, Terms(beta, alpha, false_match_rate, pairs, confidence, seed))
+    terms = Terms(beta, alpha, false_match_rate, pairs, confidence, seed)
+    with closing(ProgressWatcher(err)) as watcher:
+        certificate = certify_run(run, terms, watcher, cache)
     if as_json:
         return print_json(certificate)
     for part in certificate_tables(certificate):

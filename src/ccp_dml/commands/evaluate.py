@@ -1,10 +1,11 @@
 """`ccp evaluate`."""
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Json, Runs, Settings, out, print_json
+from ccp_dml.commands.console import Cache, Json, Runs, Settings, err, out, print_json
 from ccp_dml.errors import UserError
 
 
@@ -15,6 +16,7 @@ def evaluate(
         bool, typer.Option("--raw", help="Score the untrained backbone of the given recipes instead of runs.")
     ] = False,
     settings: Settings = None,
+    cache: Cache = None,
 ) -> None:
     """Score runs on the test half; several also in the mean (separated) and as an ensemble (concatenated).
 
@@ -30,10 +32,12 @@ def evaluate(
         scores = score_raw_backbone(resolve([str(recipe) for recipe in runs], settings or []).config)
     else:
         from ccp_dml.experiments.scoring import evaluate_runs
+        from ccp_dml.progress import ProgressWatcher
 
         if settings:
             raise UserError("--set belongs to --raw; a run is scored with the settings it was trained with.")
-        scores = evaluate_runs(runs)
+        with closing(ProgressWatcher(err)) as watcher:
+            scores = evaluate_runs(runs, watcher, cache)
     if as_json:
         print_json(scores)
     else:

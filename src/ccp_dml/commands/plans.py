@@ -33,6 +33,7 @@ class PlanEntry:
 def train_plan(
     noun: str,
     folder: Path,
+    runs: "Sequence[PlannedRun]",
     left: "Sequence[PlannedRun]",
     write_down: Callable[[], None],
     train: "Callable[[int, PlanWatcher], list[Failure]]",
@@ -40,20 +41,21 @@ def train_plan(
     done: int,
     total: int,
 ) -> "list[Failure]":
-    """Check the runs that are `left`, then `write_down` what the folder is for, and `train`; the runs that failed.
+    """Check the `runs` that are `left`, then `write_down` what the folder is for, and `train`; the runs that failed.
 
     `done` of `total` runs need no training; `train` gets the number of workers and a watcher.
     """
     import torch
 
     from ccp_dml.experiments.locks import lock
-    from ccp_dml.experiments.rehearsal import rehearse
+    from ccp_dml.experiments.rehearsal import refuse_other_backbones, rehearse
     from ccp_dml.plan_progress import PlanProgress
     from ccp_dml.progress import ProgressWatcher
 
     signal.signal(signal.SIGTERM, _as_interrupt)
     watcher = ProgressWatcher(err)
     try:
+        refuse_other_backbones(runs)
         for note in rehearse(left, watcher):
             watcher.note(note)
     finally:

@@ -81,6 +81,7 @@ def study(
     failures = train_plan(
         "study",
         folder,
+        [one.run for one in planned.runs],
         planned.rehearsed,
         write_down=lambda: write_down(folder, request),
         train=lambda count, watcher: chosen.train(request, folder, planned, count, watcher),

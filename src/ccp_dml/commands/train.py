@@ -51,7 +51,9 @@ def train(
         result = run(config, logbook, watcher, resume=resume)
     except KeyboardInterrupt:
         watcher.close()
-        err.print(f"Interrupted; continue with: ccp train --resume --out {folder}", highlight=False, soft_wrap=True)
+        begun = (folder / "config.toml").exists()
+        way_on = f"continue with: ccp train --resume --out {folder}" if begun else "the same command goes on"
+        err.print(f"Interrupted; {way_on}", highlight=False, soft_wrap=True)
         raise
     finally:
         watcher.close()

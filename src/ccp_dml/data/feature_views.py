@@ -32,6 +32,8 @@ class FeatureViews:
     def load(self, positions: Tensor, seed: int | None) -> Tensor:
         """Features (B, F): view 0, or with a seed one of the augmented views, drawn for each item by itself."""
         rows = self._row_of_position[positions]
+        if (rows < 0).any():
+            raise IndexError("these items were not seen: there are no features of them")
         chosen = torch.zeros_like(rows)
         augmented = len(self.views) - 1
         if seed is not None and augmented > 0:

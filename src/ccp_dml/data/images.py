@@ -41,7 +41,7 @@ class ImageFiles:
         return str(self.paths[position])
 
     def signature(self, positions: Tensor) -> str:
-        contents = [file_digest(self.paths[position]) for position in positions.tolist()]
+        contents = [_content(self.paths[position]) for position in positions.tolist()]
         return digest(repr(self._train_transform), repr(self._eval_transform), *contents)
 
     def picture(self, position: int) -> Image.Image:
@@ -49,10 +49,21 @@ class ImageFiles:
         try:
             return decode(path)
         except Exception as error:
-            raise UserError(
-                f"cannot read the image {path} ({_reason(error)}): repair or remove it, "
-                "or set data.skip_broken=true to leave out such files"
-            ) from error
+            raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> UserError:
+    return UserError(
+        f"cannot read the image {path} ({_reason(error)}): repair or remove it, "
+        "or set data.skip_broken=true to leave out such files"
+    )
+
+
+def _content(path: Path) -> str:
+    try:
+        return file_digest(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def decode(path: Path) -> Image.Image:

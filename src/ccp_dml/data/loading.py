@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ccp_dml import seeds
+from ccp_dml.data.feature_views import FeatureViews
 from ccp_dml.data.labelled import LabelledSet, Source
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.errors import UserError
@@ -20,6 +21,11 @@ def auto_workers(source: Source) -> int:
     """How many loader processes pay off: none where loading is indexing, otherwise one per usable core up to 8."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 0 if source.in_memory else min(usable, 8)
+
+
+def loader_processes(wanted: int | None, source: Source) -> int:
+    """How many processes load from `source`: as many as pay off, or as `wanted`, which is meant for images."""
+    return auto_workers(source) if wanted is None or isinstance(source, FeatureViews) else wanted
 
 
 class TrainingBatches:

@@ -14,7 +14,7 @@ from ccp_dml.certificate.image_sample import draw_images
 from ccp_dml.certificate.set_certificate import EmbeddedSet, Threshold, certify_set, choose_threshold
 from ccp_dml.config import Config, LossConfig
 from ccp_dml.data.labelled import LabelledSet, TestSet
-from ccp_dml.data.loading import auto_workers, load_rows
+from ccp_dml.data.loading import load_rows, loader_processes
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import embed
 from ccp_dml.experiments.build_loss import checked_arguments
@@ -107,7 +107,7 @@ def embed_part(config: Config, network: Embedder, sides: Sequence[LabelledSet], 
     embeddings, start = [], 0
     for side in sides:
         own = rows[(rows >= start) & (rows < start + len(side))] - start
-        workers = config.run.workers if config.run.workers is not None else auto_workers(side.source)
+        workers = loader_processes(config.run.workers, side.source)
         if len(own):
             embeddings.append(embed(network, load_rows(side, own, None, config.run.evaluation_batch, workers))[0])
         start += len(side)

@@ -6,6 +6,7 @@ written is kept, and the next one goes on behind it.
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -52,7 +53,7 @@ class FeatureStore:
         if not folder.is_dir():
             return None
         header = _header(folder)
-        if header.get("format") != FORMAT:
+        if header and header.get("format") != FORMAT:
             raise UserError(
                 f"the feature cache {folder} was written by another version (format {header.get('format')}, not "
                 f"{FORMAT}): {self._remedy(key)}, or set run.cache to another folder"
@@ -67,28 +68,27 @@ class FeatureStore:
     @contextmanager
     def writing(self, key: str, row_shape: tuple[int, ...], description: dict[str, Any]) -> Iterator["Writer"]:
         """Write an entry, alone; a process that wants the same one waits and then finds it."""
-        try:
+        busy = f"another process has been writing the feature cache {self.root / key} for a day; end it first"
+        with writable(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
-            busy = f"another process has been writing the feature cache {self.root / key} for a day; end it first"
-            with lock(self.root / f".{key}.lock", busy, SECONDS_FOR_ANOTHER_PROCESS):
-                yield Writer(self.root / key, row_shape, description)
-        except OSError as error:
-            raise UserError(
-                f"the feature cache {self.root} cannot be written ({error.strerror or error}): make room or set "
-                "run.cache to another folder; what was computed so far is kept"
-            ) from None
+            (self.root / f".{key}.lock").touch()
+        with lock(self.root / f".{key}.lock", busy, SECONDS_FOR_ANOTHER_PROCESS):
+            yield Writer(self.root / key, row_shape, description)
 
     def entries(self) -> list[Entry]:
         """All entries, unfinished ones included, in the order of their names; never anything else in the folder."""
         found = sorted(self.root.iterdir()) if self.root.is_dir() else []
-        return [_entry(path) for path in found if NAME.fullmatch(path.name) and (path / HEADER).is_file()]
+        entries = [_entry(path) for path in found if NAME.fullmatch(path.name) and path.is_dir()]
+        return [entry for entry in entries if entry is not None]
 
     def remove(self, entry: Entry) -> None:
         busy = f"the feature cache {entry.folder} is being written; wait for it"
         try:
             with lock(self.root / f".{entry.key}.lock", busy):
                 shutil.rmtree(entry.folder)
-            (self.root / f".{entry.key}.lock").unlink(missing_ok=True)
+                (self.root / f".{entry.key}.lock").unlink(missing_ok=True)
+        except FileNotFoundError:
+            return  # another process removed or completed it
         except OSError as error:
             raise UserError(
                 f"{entry.folder} cannot be removed ({error.strerror or error}): remove it with the rights of its owner"
@@ -103,7 +103,7 @@ class Writer:
 
     def __init__(self, folder: Path, row_shape: tuple[int, ...], description: dict[str, Any]) -> None:
         self.folder, self.part = folder, folder.with_name(folder.name + PART)
-        self.row_bytes = int(np.prod(row_shape)) * np.dtype(np.float16).itemsize
+        self.row_bytes = math.prod(row_shape) * np.dtype(np.float16).itemsize
         self.description = description
 
     @property
@@ -113,32 +113,53 @@ class Writer:
 
     def begin(self, rows_per_block: int, rows_per_view: int) -> int:
         """Rows that are there already, up to the end of a block; what follows is cut off. A view ends with a block."""
-        self.part.mkdir(exist_ok=True)
-        write_json(self.part / HEADER, {"format": FORMAT, **self.description})
         file = self.part / FEATURES
-        size = file.stat().st_size if file.exists() else 0
-        views, rows = divmod(size // self.row_bytes, rows_per_view)
-        kept = views * rows_per_view + rows // rows_per_block * rows_per_block
-        with file.open("ab") as handle:
-            handle.truncate(kept * self.row_bytes)
+        with writable(self.folder.parent):
+            is_ours = _header(self.part).get("format") == FORMAT  # another version may have written other numbers
+            size = file.stat().st_size if is_ours and file.exists() else 0
+            views, rows = divmod(size // self.row_bytes, rows_per_view)
+            kept = views * rows_per_view + rows // rows_per_block * rows_per_block
+            self.part.mkdir(exist_ok=True)
+            with file.open("ab") as handle:
+                handle.truncate(kept * self.row_bytes)
+            write_json(self.part / HEADER, {"format": FORMAT, **self.description})
         return kept
 
     def append(self, features: np.ndarray) -> None:
         """Add rows; on the disk when this returns."""
         if not np.isfinite(features).all():
             raise UserError(
-                "the backbone gives features that half precision cannot hold: check model.weights and "
-                "model.input_mean, or set model.cache_features=false"
+                "the backbone gives features that half precision cannot hold: check model.weights and model.input_mean"
             )
-        with (self.part / FEATURES).open("ab") as handle:
+        with writable(self.folder.parent), (self.part / FEATURES).open("ab") as handle:
             handle.write(features.tobytes())
             handle.flush()
             os.fsync(handle.fileno())
 
     def finish(self, shape: tuple[int, ...]) -> None:
-        header = {"format": FORMAT, "shape": list(shape), "digest": file_digest(self.part / FEATURES)}
-        write_json(self.part / HEADER, {**header, **self.description})
-        os.rename(self.part, self.folder)
+        """Declare the entry complete, which it must be."""
+        with writable(self.folder.parent):
+            rows, written = math.prod(shape[:-1]), (self.part / FEATURES).stat().st_size
+            if written != rows * self.row_bytes:
+                raise UserError(
+                    f"the feature cache {self.part} holds {written} bytes instead of {rows * self.row_bytes}: another "
+                    "process wrote to it; run the command again"
+                )
+            header = {"format": FORMAT, "shape": list(shape), "digest": file_digest(self.part / FEATURES)}
+            write_json(self.part / HEADER, {**header, **self.description})
+            os.rename(self.part, self.folder)
+
+
+@contextmanager
+def writable(root: Path) -> Iterator[None]:
+    """Around what touches the disk, and nothing else: other errors are not the cache's."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"the feature cache {root} cannot be written ({error.strerror or error}): make room, or name another "
+            "folder with run.cache (`ccp evaluate` and `ccp certify`: with --cache); what was computed so far is kept"
+        ) from None
 
 
 def _header(folder: Path) -> dict[str, Any]:
@@ -149,7 +170,13 @@ def _header(folder: Path) -> dict[str, Any]:
     return header if isinstance(header, dict) else {}
 
 
-def _entry(folder: Path) -> Entry:
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    complete = not folder.name.endswith(PART)
+def _entry(folder: Path) -> Entry | None:
+    """None if the folder is no entry, or if another process has just completed or removed it."""
+    try:
+        sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
+    except FileNotFoundError:
+        return None
+    if not sizes.keys() & {FEATURES, HEADER}:
+        return None
+    size, complete = sum(sizes.values()), not folder.name.endswith(PART)
     return Entry(folder.name.removesuffix(PART), folder, size, complete, _header(folder))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,10 +11,10 @@ import torch
 from ccp_dml.config import Config, ModelConfig
 from ccp_dml.data.feature_views import seen_through
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
-from ccp_dml.data.loading import auto_workers, load_rows
+from ccp_dml.data.loading import load_rows, loader_processes
 from ccp_dml.digests import digest, tensor_digest
 from ccp_dml.errors import UserError
-from ccp_dml.experiments.build import build_fabric, build_network, starts_from_nothing
+from ccp_dml.experiments.build import build_fabric, build_network
 from ccp_dml.experiments.feature_store import FeatureStore
 from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.files import cache_home
@@ -23,6 +24,9 @@ from ccp_dml.seeds import derive_seed
 
 VIEWS_SEED = 0
 """Of the stored views' augmentation. Not the run's: all repeats of a benchmark share one cache."""
+
+BLOCK = 128
+"""Images that are augmented together, and stored together. A constant: how many fit into memory must not matter."""
 
 
 def trains_on_features(model: ModelConfig) -> bool:
@@ -42,6 +46,13 @@ def store_of(config: Config) -> FeatureStore:
     return FeatureStore(cache_home() / "features" if config.run.cache is None else Path(config.run.cache).expanduser())
 
 
+def with_cache(config: Config, folder: Path | None) -> Config:
+    """The same with its features in another folder, if one is given: where they are kept changes nothing."""
+    if folder is None:
+        return config
+    return config.model_copy(update={"run": config.run.model_copy(update={"cache": str(folder)})})
+
+
 @dataclass
 class FrozenFeatures:
     """Labelled images as frozen backbones see them. The last backbone and what it saw are kept for the next run."""
@@ -49,7 +60,7 @@ class FrozenFeatures:
     _model: ModelConfig | None = None
     _backbone: Embedder | None = None
     _digest: str = ""
-    _seen: dict[tuple[int, int], tuple[LabelledSet, LabelledSet]] = field(default_factory=dict)
+    _seen: dict[tuple[Any, ...], tuple[LabelledSet, LabelledSet]] = field(default_factory=dict)
 
     def see(self, config: Config, part: LabelledSet, watcher: Watcher, *, augmented: bool) -> LabelledSet:
         """`part` as the trained network gets it: unchanged, or as features in the views that its use asks for."""
@@ -57,10 +68,10 @@ class FrozenFeatures:
             return part
         self.backbone_digest(config)
         views = 1 + (config.data.views if augmented and config.data.augment else 0)
-        known = self._seen.get((id(part), views))
-        if known is None:  # the part is kept beside its features, so that no other object can get its id
-            known = self._seen[id(part), views] = part, seen_through(part, self._features(config, part, views, watcher))
-        return known[1]
+        asked = (id(part), views, config.run.precision, config.run.cache)
+        if asked not in self._seen:  # the part is kept beside its features, so that no other object can get its id
+            self._seen[asked] = part, seen_through(part, self._features(config, part, views, watcher))
+        return self._seen[asked][1]
 
     def see_halves(self, config: Config, halves: DataHalves, watcher: Watcher) -> DataHalves:
         """What training needs: the test half stays as it is, unless it is asked to select (D28)."""
@@ -81,7 +92,7 @@ class FrozenFeatures:
             self._seen.clear()
             self._backbone, self._digest, self._model = None, "", model
             # Random weights depend on the seed, and a backbone that nobody trained should not be frozen anyway.
-            if starts_from_nothing(model):
+            if not (model.weights or model.pretrained):
                 raise UserError(
                     f"model.freeze_backbone is set, but {model.backbone} has no trained weights: set "
                     "model.weights=FILE or, with a backbone of timm, model.pretrained=true"
@@ -101,13 +112,13 @@ class FrozenFeatures:
         backbone, store = self.backbone(config), store_of(config)
         shape = (views, len(part), backbone.linear.in_features)
         images = part.source.signature(part.positions)
-        key = digest(self._digest, images, f"{shape} {config.run.precision} {config.run.evaluation_batch}")
+        key = digest(self._digest, images, f"{shape} {config.run.precision} {BLOCK}")
         found = store.read(key, shape)
         if found is None:
             description = {"data": config.data.name, "backbone": config.model.backbone, "images": len(part)}
             with store.writing(key, shape[2:], {**description, "views": views}) as writer:
                 if not writer.is_done:
-                    done = writer.begin(config.run.evaluation_batch, rows_per_view=len(part))
+                    done = writer.begin(BLOCK, rows_per_view=len(part))
                     for features in extract(config, backbone, part, views, done):
                         writer.append(features)
                         done += len(features)
@@ -131,15 +142,16 @@ def extract(config: Config, network: Embedder, part: LabelledSet, views: int, sk
     `skip` rows, which end with a block."""
     fabric = build_fabric(config.run.device, config.run.precision)
     network.to(fabric.device)
-    workers = config.run.workers if config.run.workers is not None else auto_workers(part.source)
-    block = config.run.evaluation_batch
+    workers = loader_processes(config.run.workers, part.source)
     for view in range(views):
         rows = torch.arange(len(part))
         first = max(0, skip - view * len(part))
         if first >= len(part):
             continue
         seed = None if view == 0 else derive_seed(VIEWS_SEED, "view", view)
-        for inputs, _ in load_rows(part, rows, seed, block, workers, first_block=first // block):
+        for inputs, _ in load_rows(part, rows, seed, BLOCK, workers, first_block=first // BLOCK):
             with fabric.autocast():
-                features = network.features(inputs.to(fabric.device))
-            yield features.half().cpu().numpy()
+                features = [
+                    network.features(some.to(fabric.device)) for some in inputs.split(config.run.evaluation_batch)
+                ]
+            yield torch.cat(features).half().cpu().numpy()

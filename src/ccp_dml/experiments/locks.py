@@ -1,6 +1,7 @@
 """Locks that vanish with the process that holds them, however it ends."""
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,15 +12,29 @@ from ccp_dml.errors import UserError
 
 @contextmanager
 def lock(file: Path, refusal: str, patience_seconds: float = 0.0) -> Iterator[None]:
-    """Hold `file` alone; a UserError with the sentence `refusal` if another process does not let go of it in time."""
+    """Hold `file` alone; a UserError with the sentence `refusal` if another process does not let go of it in time.
+
+    Whoever holds the lock may remove the file: those who wait for it then wait for its successor.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     deadline = monotonic() + patience_seconds
-    with file.open("a") as handle:
-        while not _taken(handle.fileno()):
-            if monotonic() >= deadline:
-                raise UserError(refusal)
-            sleep(0.05)
-        yield
+    while True:
+        with file.open("a") as handle:
+            while not _taken(handle.fileno()):
+                if monotonic() >= deadline:
+                    raise UserError(refusal)
+                sleep(0.05)
+            if _is_open_at(file, handle.fileno()):
+                yield
+                return
+
+
+def _is_open_at(file: Path, descriptor: int) -> bool:
+    """Whether the open file is still the one that its path leads to."""
+    try:
+        return os.path.samestat(file.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _taken(descriptor: int) -> bool:

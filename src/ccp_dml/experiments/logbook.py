@@ -68,14 +68,25 @@ class Logbook:
     def pin_backbone(self, digest: str | None) -> None:
         """Note which frozen backbone the run's head belongs to; raise if the run began with another."""
         self.backbone = digest
-        if self.first_page is not None:
+        if self.first_page is not None or digest is None:
             return
-        recorded = json.loads((self.folder / "environment.json").read_text(encoding="utf-8")).get("frozen_backbone")
-        if recorded != digest:
+        if self.pinned_backbone() != digest:
             raise UserError(
                 f"The backbone's weights are not those that {self.folder} was trained with; restore the file that "
                 "model.weights names (or the version that timm downloaded), or start another run."
             )
+
+    def pinned_backbone(self) -> str | None:
+        """The digest of the frozen backbone that the run began with."""
+        file = self.folder / "environment.json"
+        try:
+            recorded: str | None = json.loads(file.read_text(encoding="utf-8")).get("frozen_backbone")
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"{file} cannot be read ({error}), so that nobody can tell which frozen backbone the run began with: "
+                "restore it, or start another run."
+            ) from None
+        return recorded
 
     @classmethod
     def reopen(cls, folder: Path) -> "Logbook":

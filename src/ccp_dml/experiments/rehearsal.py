@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from ccp_dml.config import ModelConfig
-from ccp_dml.data.sampler import ClassBalancedBatches
-from ccp_dml.experiments.build import build_fabric, build_network, build_objective
+from ccp_dml.experiments.build import build_fabric, build_network
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.frozen import FrozenFeatures, trained_part
-from ccp_dml.experiments.plan import PlannedRun
+from ccp_dml.experiments.logbook import Logbook
+from ccp_dml.experiments.plan import PlannedRun, standing
 from ccp_dml.experiments.run_logging import require_logger
-from ccp_dml.experiments.training import classes_to_learn_and_to_select_on
+from ccp_dml.experiments.training import classes_to_learn_and_to_select_on, refuse_untrainable
 from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.experiments.worker import remember_last
 
@@ -30,11 +30,21 @@ def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list
         build_fabric(config.run.device, config.run.precision)
         halves = load_data(config.data)
         notes += [note for note in halves.notes if note not in notes]
+        refuse_untrainable(config, halves)
+    for run in runs:  # what takes long comes last
+        config = run.config
+        halves = load_data(config.data)
         frozen.see_test(config, halves.test, watcher)
         learned, _ = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
-        ClassBalancedBatches(learned.labels, config.train.classes_per_batch, config.train.images_per_class, 0)
         if config.model not in tried:
             build_network(trained_part(config.model), learned, config.run.seed)
             tried.add(config.model)
-        build_objective(config, len(learned.class_names))
     return notes
+
+
+def refuse_other_backbones(runs: Sequence[PlannedRun]) -> None:
+    """Raise if a run was begun with other weights than its frozen backbone has now: a table would mix the two."""
+    frozen = FrozenFeatures()
+    for run in runs:
+        if standing(run.folder).state != "open":
+            Logbook.reopen(run.folder).pin_backbone(frozen.backbone_digest(run.config))

@@ -12,12 +12,12 @@ from torch import Tensor
 from ccp_dml.checkpoint import load_weights, save_weights
 from ccp_dml.config import Config
 from ccp_dml.data.labelled import TestSet
-from ccp_dml.data.loading import auto_workers, evaluation_batches
+from ccp_dml.data.loading import evaluation_batches, loader_processes
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import embed
 from ccp_dml.experiments.build import build_fabric, build_network
 from ccp_dml.experiments.datasets import build_data
-from ccp_dml.experiments.frozen import FrozenFeatures, trained_part
+from ccp_dml.experiments.frozen import FrozenFeatures, trained_part, with_cache
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.functional.distances import clip_normalise
@@ -39,7 +39,7 @@ class EmbeddedTest:
 
 
 def embed_test(config: Config, network: Embedder, test: TestSet) -> EmbeddedTest:
-    workers = config.run.workers if config.run.workers is not None else auto_workers(test.queries.source)
+    workers = loader_processes(config.run.workers, test.queries.source)
 
     def embedded(part: Any) -> tuple[Tensor, Tensor]:
         return embed(network, evaluation_batches(part, config.run.evaluation_batch, workers))
@@ -84,15 +84,15 @@ def as_row(scores: RetrievalScores) -> dict[str, Any]:
     return {**{name: getattr(scores, name) for name in HEADLINES}, "queries": scores.queries}
 
 
-def evaluate_runs(folders: Sequence[Path]) -> dict[str, Any]:
-    """Score the best networks of runs on the test half of their common data set."""
-    runs = {str(folder): (logbook := Logbook.reopen(folder), logbook.config()) for folder in folders}
+def evaluate_runs(folders: Sequence[Path], watcher: Watcher, cache: Path | None = None) -> dict[str, Any]:
+    """Score the best networks of runs on the test half of their common data set; `cache` stands in for run.cache."""
+    runs = {str(folder): (book := Logbook.reopen(folder), with_cache(book.config(), cache)) for folder in folders}
     refuse_different_data(runs)
     test = build_data(next(iter(runs.values()))[1].data).test
     frozen, embedded = FrozenFeatures(), {}
     for name, (book, config) in runs.items():
         book.pin_backbone(frozen.backbone_digest(config))
-        seen = frozen.see_test(config, test, Watcher())
+        seen = frozen.see_test(config, test, watcher)
         embedded[name] = embed_test(config, load_network(book, config, seen), seen)
     recall_at = next(iter(runs.values()))[1].protocol.recall_at
     scores = {name: score_embeddings(parts, recall_at) for name, parts in embedded.items()}

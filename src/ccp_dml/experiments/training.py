@@ -8,10 +8,11 @@ import torch
 
 from ccp_dml.config import Config, DataConfig, ProtocolConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
-from ccp_dml.data.loading import auto_workers
+from ccp_dml.data.loading import loader_processes
+from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.experiments.assembly import Setting, assemble, restore
-from ccp_dml.experiments.build import build_fabric, build_network, starts_from_nothing
+from ccp_dml.experiments.build import build_fabric, build_network, build_objective, starts_from_nothing
 from ccp_dml.experiments.certificate import Parts, Terms, write_certificate
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.frozen import FrozenFeatures, trained_part
@@ -59,6 +60,7 @@ def train_and_score(
     halves = load_data(config.data)
     for note in halves.notes:
         watcher.note(note)
+    refuse_untrainable(config, halves)
     logbook.pin_backbone(frozen.backbone_digest(config))
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, resume=resume)
@@ -85,6 +87,13 @@ def classes_to_learn_and_to_select_on(protocol: ProtocolConfig, halves: DataHalv
     return learned, TestSet(held_out)
 
 
+def refuse_untrainable(config: Config, halves: DataHalves) -> None:
+    """Raise where folds, batches or the loss do not fit the classes, before a frozen backbone has seen its images."""
+    learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)
+    ClassBalancedBatches(learned.labels, config.train.classes_per_batch, config.train.images_per_class, 0)
+    build_objective(config, len(learned.class_names))
+
+
 def train_on_classes(
     config: Config, learned: LabelledSet, validation: TestSet, logbook: Logbook, watcher: Watcher, *, resume: bool
 ) -> tuple[Embedder, dict[str, Any]]:
@@ -93,7 +102,7 @@ def train_on_classes(
     The data set's halves are no argument: nothing here can look at another class (D27).
     """
     fabric = build_fabric(config.run.device, config.run.precision)
-    workers = config.run.workers if config.run.workers is not None else auto_workers(learned.source)
+    workers = loader_processes(config.run.workers, learned.source)
     setting = Setting(config, fabric, learned, validation, workers)
     network = build_network(trained_part(config.model), learned, config.run.seed)
     if starts_from_nothing(config.model):

@@ -58,6 +58,8 @@ def start_as_pca(linear: nn.Linear, scaling: FeatureScaling, features: Tensor, *
     scaling.centre.copy_(features.mean(dim=0))
     centred = features.double() - scaling.centre.double()
     scaling.scale.copy_(centred.square().sum(dim=1).mean().sqrt())
+    if not torch.isfinite(scaling.scale):
+        raise UserError("the training features are not finite: check model.weights and model.input_mean")
     if not scaling.scale > 0:
         raise UserError("the training features are all the same: check the data, or the backbone's weights")
     scaled = centred / scaling.scale.double()

@@ -1,7 +1,7 @@
 """The parts of a planned run outside of its training, for studies that look at networks and steps themselves."""
 
 from ccp_dml.config import Config
-from ccp_dml.data.loading import auto_workers
+from ccp_dml.data.loading import loader_processes
 from ccp_dml.experiments.build import build_fabric, build_network
 from ccp_dml.experiments.certificate import Parts
 from ccp_dml.experiments.datasets import build_data
@@ -44,4 +44,4 @@ class Workbench:
 
 def loaders(config: Config, parts: Parts) -> int:
     """How many processes load images."""
-    return config.run.workers if config.run.workers is not None else auto_workers(parts.learned.source)
+    return loader_processes(config.run.workers, parts.learned.source)
