@@ -44,6 +44,7 @@ def test_a_data_set_brings_values_for_the_loss_that_a_method_chooses(tmp_path):
         ("model.pretrained=true", ("model", "pretrained"), True),
         ("data.root=/some/where = odd", ("data", "root"), "/some/where = odd"),
         ("data.path=2024", ("data", "path"), "2024"),
+        ("data.path=2024-05-01", ("data", "path"), "2024-05-01"),
         ("optim.betas=[0.8, 0.99]", ("optim", "betas"), (0.8, 0.99)),
         ('loss.name="c1"', ("loss", "name"), "c1"),
     ],

@@ -122,7 +122,7 @@ class ProtocolConfig(Section):
 
 class RunConfig(Section):
     seed: int = Field(0, ge=0)
-    device: str = Field("auto", description="auto, cpu, cuda or mps")
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps")
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
     workers: int | None = Field(None, ge=0, description="processes that load images; unset: as the data asks for")
     cache: str | None = Field(None, description="folder of a frozen backbone's features; unset: the user's cache")

@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -135,9 +136,10 @@ def parse_setting(text: str) -> Layer:
 
 def parse_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return float(text) if SHORT_NUMBER.fullmatch(text) else text
+    return text if isinstance(value, date | time) else value  # no setting is a date, but a folder may be called so
 
 
 def shipped_recipes(*kinds: str) -> dict[str, Traversable]:

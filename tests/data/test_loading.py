@@ -142,6 +142,19 @@ def test_loaded_rows_keep_their_order_and_get_fresh_augmentation(workers):
     assert not torch.equal(inputs, torch.cat([inputs for inputs, _ in load_rows(data, rows, seed=2, batch_size=2)]))
 
 
+def test_augmentation_depends_neither_on_the_batch_size_nor_on_what_is_skipped(monkeypatch):
+    monkeypatch.setattr("ccp_dml.data.loading.BLOCK", 6)
+    data, rows = labelled(), torch.arange(20)
+    whole = torch.cat([inputs for inputs, _ in load_rows(data, rows, seed=1, batch_size=100)])
+    for batch_size, skip in ((4, 0), (1, 6), (100, 12)):
+        batches = list(load_rows(data, rows, seed=1, batch_size=batch_size, skip=skip))
+        assert max(len(labels) for _, labels in batches) <= batch_size
+        assert torch.equal(torch.cat([inputs for inputs, _ in batches]), whole[skip:])
+    plain = list(load_rows(data, rows, None, batch_size=8, skip=3))
+    assert [len(labels) for _, labels in plain] == [8, 8, 1]
+    assert torch.equal(torch.cat([inputs for inputs, _ in plain])[:, 0].long(), rows[3:] + 100)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_users_mistake_arrives_from_workers_in_its_own_words(workers):
     data = labelled(broken=103)

@@ -14,7 +14,7 @@ from ccp_dml.cli import main
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.build import build_network, complete
 from ccp_dml.experiments.datasets import build_data
-from ccp_dml.experiments.frozen import BLOCK, FrozenFeatures, digest_of, extract, trained_part, trains_on_features
+from ccp_dml.experiments.frozen import FrozenFeatures, digest_of, extract, trained_part, trains_on_features
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.training import train
 from ccp_dml.experiments.watcher import Watcher
@@ -54,6 +54,7 @@ class Counter(Watcher):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
+    monkeypatch.setattr("ccp_dml.data.loading.BLOCK", 16)
     monkeypatch.setattr("ccp_dml.experiments.frozen.BLOCK", 16)
 
 
@@ -337,8 +338,8 @@ def test_scores_of_a_run_whose_cache_is_out_of_reach(settings, tmp_path, capsys)
     (tmp_path / "cache").rename(tmp_path / "away")
     (tmp_path / "cache").write_text("in the way")
     assert main(["evaluate", str(tmp_path / "run")]) == 2
-    assert "--cache" in capsys.readouterr().err
-    elsewhere = ["--cache", str(tmp_path / "elsewhere"), "--json"]
+    assert "set run.cache" in " ".join(capsys.readouterr().err.split())
+    elsewhere = ["--set", f"run.cache={tmp_path / 'elsewhere'}", "--json"]
     assert main(["evaluate", str(tmp_path / "run"), *elsewhere]) == 0
     assert json.loads(capsys.readouterr().out)["map_at_r"] == result["test"]["map_at_r"]
     assert main(["certify", str(tmp_path / "run"), *elsewhere]) == 0
@@ -458,8 +459,8 @@ def test_a_benchmark_computes_features_before_its_workers_start(image_folder, we
         seen_here.append(len(part))
         return extract(config, network, part, *more)
 
+    monkeypatch.undo()  # workers have blocks of the usual size
     monkeypatch.setattr("ccp_dml.experiments.frozen.extract", counted)
-    monkeypatch.setattr("ccp_dml.experiments.frozen.BLOCK", BLOCK)  # as workers have it
     arguments = benchmark_arguments(image_folder, weights, tmp_path)
     assert main([*arguments, "--methods", "c2,c2-ccp", "--workers", "2"]) == 0
     shown = json.loads(capsys.readouterr().out)

@@ -96,7 +96,7 @@ def test_a_mistake_in_the_data_leaves_no_folder_that_blocks_the_next_try(feature
 
 
 def test_resuming_nothing(tmp_path, capsys):
-    refused(capsys, main(["train", "--resume", "--out", str(tmp_path / "none")]), "none", "no run to resume")
+    refused(capsys, main(["train", "--resume", "--out", str(tmp_path / "none")]), "none", "holds no run")
     refused(capsys, main(["train", "features", "--resume"]), "--out")
 
 

@@ -295,7 +295,11 @@ def test_cache_and_training_from_it(cub, tmp_path, capsys):
     assert main(["evaluate", "--raw", "cub", *options, "--set", "run.workers=0", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["queries"] == 8
     options[-3] = "data.crop=25"
-    refused(capsys, main(["evaluate", "--raw", "cub", *options[:-2], "--set", "data.resize=25"]), "--cache 25")
+    refused(capsys, main(["evaluate", "--raw", "cub", *options, "--set", "data.resize=25"]), "--cache 25")
+
+
+def test_untrained_weights_are_no_score_to_beat(cub, capsys):
+    refused(capsys, main(["evaluate", "--raw", "cub", "--set", f"data.root={cub}"]), "random weights", "model.weights")
 
 
 def test_training_on_mnist_validates_on_held_out_images(tmp_path):
@@ -319,5 +323,5 @@ def test_cache_of_a_data_set_in_memory(tmp_path, capsys, monkeypatch):
     refused(capsys, prepare("mnist", tmp_path, "--cache", 64), "nothing to cache")
 
 
-def test_settings_belong_to_raw_scores(tmp_path, capsys):
-    refused(capsys, main(["evaluate", str(tmp_path), "--set", "data.resize=24"]), "--set belongs to --raw")
+def test_settings_do_not_make_a_run_of_a_folder(tmp_path, capsys):
+    refused(capsys, main(["evaluate", str(tmp_path), "--set", "data.resize=24"]), "holds no run")

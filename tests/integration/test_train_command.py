@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from ccp_dml.cli import main
+from ccp_dml.experiments.locks import alone_in
 
 QUICK = (
     "train.max_steps=24",
@@ -158,6 +159,41 @@ def test_resuming_a_finished_run_shows_its_result(features, tmp_path, capsys):
     assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 0
     assert "finished already" in capsys.readouterr().err
     assert (tmp_path / "run" / "result.json").read_bytes() == before
+
+
+def test_an_extension_that_is_broken_off_does_not_look_finished(features, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert main(command(features, "c2", whole, "train.max_steps=32")) == 0
+    assert main(command(features, "c2", run)) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("ccp_dml.trainer.Trainer.train_until_evaluation", interrupted)
+        assert main([*command(features, "c2", run, "train.max_steps=32"), "--resume"]) == 130
+    assert main(["train", "--resume", "--out", str(run)]) == 0
+    assert result(run) == result(whole)
+
+
+def test_two_processes_do_not_train_one_run(features, tmp_path, capsys):
+    with alone_in(tmp_path / "run"):
+        assert main(command(features, "c2", tmp_path / "run")) == 2
+    assert "being trained by another process" in " ".join(capsys.readouterr().err.split())
+    assert main(command(features, "c2", tmp_path / "run")) == 0
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [], "the lock was left behind"
+
+
+def test_a_run_is_scored_where_its_data_have_moved_to(features, tmp_path, capsys):
+    run, moved = tmp_path / "run", tmp_path / "moved.npz"
+    assert main(command(features, "c2", run)) == 0
+    features.rename(moved)
+    capsys.readouterr()
+    assert main(["evaluate", str(run)]) == 2
+    assert main(["evaluate", str(run), "--set", f"data.path={moved}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["map_at_r"] == result(run)["test"]["map_at_r"]
+    assert main(["certify", str(run), "--set", f"data.path={moved}"]) == 0
+    assert main(["evaluate", str(run), "--set", "model.embedding_dim=5"]) == 2
+    assert "only where files are and how to compute" in " ".join(capsys.readouterr().err.split())
 
 
 def test_nothing_is_learned_from_the_test_half(features, tmp_path):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Cache, Json, err, out, print_json
+from ccp_dml.commands.console import Json, Settings, err, out, print_json
 
 
 def certify(
@@ -23,7 +23,7 @@ def certify(
     ] = 2000,
     confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Draws images and pairs.")] = 0,
-    cache: Cache = None,
+    settings: Settings = None,
 ) -> None:
     """Say how often pairs lie on the wrong side of a distance, how sure that is, and which distance to use.
 
@@ -36,7 +36,7 @@ def certify(
 
     terms = Terms(beta, alpha, false_match_rate, pairs, confidence, seed)
     with closing(ProgressWatcher(err)) as watcher:
-        certificate = certify_run(run, terms, watcher, cache)
+        certificate = certify_run(run, terms, watcher, settings or [])
     if as_json:
         return print_json(certificate)
     for part in certificate_tables(certificate):

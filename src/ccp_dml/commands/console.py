@@ -17,10 +17,6 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Cache = Annotated[
-    Path | None,
-    typer.Option("--cache", metavar="DIR", help="Where features of a frozen backbone are kept, not the run's folder."),
-]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that `ccp train` wrote.")]
 
 

@@ -1,24 +1,27 @@
 """`ccp evaluate`."""
 
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Cache, Json, Runs, Settings, err, out, print_json
-from ccp_dml.errors import UserError
+from ccp_dml.commands.console import Json, Settings, err, out, print_json
 
 
 def evaluate(
-    runs: Runs,
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Folders that `ccp train` wrote; with --raw, recipes.")
+    ],
     as_json: Json = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Score the untrained backbone of the given recipes instead of runs.")
     ] = False,
     settings: Settings = None,
-    cache: Cache = None,
 ) -> None:
     """Score runs on the test half; several also in the mean (separated) and as an ensemble (concatenated).
+
+    With --set a run finds what has moved since it was trained: `--set data.root=DIR`.
 
     Examples: `ccp evaluate runs/fold0 runs/fold1 runs/fold2 runs/fold3 --json`,
     `ccp evaluate --raw cub --set data.root=DIR --set model.backbone=resnet50 --set model.pretrained=true`
@@ -34,10 +37,8 @@ def evaluate(
         from ccp_dml.experiments.scoring import evaluate_runs
         from ccp_dml.progress import ProgressWatcher
 
-        if settings:
-            raise UserError("--set belongs to --raw; a run is scored with the settings it was trained with.")
         with closing(ProgressWatcher(err)) as watcher:
-            scores = evaluate_runs(runs, watcher, cache)
+            scores = evaluate_runs(runs, watcher, settings or [])
     if as_json:
         print_json(scores)
     else:

@@ -3,12 +3,15 @@
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ccp_dml.commands.console import Recipes, Settings, err, out
 from ccp_dml.errors import UserError
+
+if TYPE_CHECKING:
+    from ccp_dml.config import Config
 
 
 def train(
@@ -25,16 +28,25 @@ def train(
     Example: `ccp train glyphs c2-ccp --seed 1 --out runs/first`
     """
     from ccp_dml.experiments.build import complete
-    from ccp_dml.experiments.logbook import Logbook, free_folder
-    from ccp_dml.experiments.training import train as run
+    from ccp_dml.experiments.locks import alone_in
+    from ccp_dml.experiments.logbook import free_folder
     from ccp_dml.layers import resolve
-    from ccp_dml.progress import ProgressWatcher
 
     if resume and out_folder is None:
         raise UserError("--resume needs --out DIR, the folder of the run to continue.")
     given = bool(recipes or settings or seed is not None)
     wanted = complete(resolve(recipes or [], settings or [], seed).config) if given or not resume else None
     folder = out_folder or free_folder(recipes or ["run"])
+    with alone_in(folder):
+        return train_in(folder, wanted, resume)
+
+
+def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
+    """Start the run `wanted`, or go on with the one in `folder`."""
+    from ccp_dml.experiments.logbook import Logbook
+    from ccp_dml.experiments.training import train as run
+    from ccp_dml.progress import ProgressWatcher
+
     if resume:
         logbook = Logbook.reopen(folder)
         config = logbook.config() if wanted is None else logbook.continue_with(wanted)

@@ -14,6 +14,9 @@ from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.errors import UserError
 
 Batch = tuple[Tensor, Tensor]  # inputs (B, ...), labels (B,)
+BLOCK = 128
+"""Images that are augmented together outside training. A constant: how many fit into memory must not matter."""
+
 Request = tuple[list[int], int | None]  # rows of one whole batch; the seed of their augmentation, None for evaluation
 
 
@@ -71,19 +74,28 @@ def evaluation_batches(data: LabelledSet, batch_size: int, workers: int = 0) -> 
 
 
 def load_rows(
-    data: LabelledSet, rows: Tensor, seed: int | None, batch_size: int, workers: int = 0, first_block: int = 0
+    data: LabelledSet, rows: Tensor, seed: int | None, batch_size: int, workers: int = 0, skip: int = 0
 ) -> Iterator[Batch]:
-    """The given `rows` (n,) in order: inputs (B, ...) and labels (B,), in blocks of `batch_size`.
+    """The given `rows` (n,) in order: inputs (B, ...) and labels (B,), at most `batch_size` at once.
 
     With a `seed` under the training augmentation, which differs between repetitions of a row; otherwise under the
-    evaluation transform. With `first_block` the blocks before it are left out, and the others are as ever.
+    evaluation transform. What a row looks like depends neither on `batch_size` nor on how many of the first rows are
+    left out; with a `seed`, `skip` must be a multiple of `BLOCK`.
     """
-    requests: list[Request] = [
-        (block.tolist(), None if seed is None else seeds.derive_seed(seed, "block", number))
-        for number, block in enumerate(rows.split(batch_size))
-    ][first_block:]
+    requests = _seeded(rows, seed)[skip // BLOCK :] if seed is not None else _plain(rows[skip:], batch_size)
     loader = _loader(data, requests, min(workers, len(requests)), pin_memory=False, persistent=False)
-    return map(_checked, loader)
+    for inputs, labels in map(_checked, loader):
+        yield from zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
+
+
+def _plain(rows: Tensor, batch_size: int) -> list[Request]:
+    return [(block.tolist(), None) for block in rows.split(batch_size)]
+
+
+def _seeded(rows: Tensor, seed: int) -> list[Request]:
+    return [
+        (block.tolist(), seeds.derive_seed(seed, "block", number)) for number, block in enumerate(rows.split(BLOCK))
+    ]
 
 
 class _TrainingRequests:

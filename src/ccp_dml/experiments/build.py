@@ -56,6 +56,16 @@ def starts_from_nothing(model: ModelConfig) -> bool:
     return not (model.pretrained or model.weights or model.backbone in FROM_SCRATCH)
 
 
+def weights_note(model: ModelConfig) -> str | None:
+    """What to tell a person whose backbone should have weights and has none."""
+    if not starts_from_nothing(model):
+        return None
+    return (
+        f"The backbone {model.backbone} starts from random weights; for pretrained ones set "
+        "model.weights=FILE or, with a backbone of timm, model.pretrained=true."
+    )
+
+
 def complete(config: Config) -> Config:
     """The same with every argument of the loss spelled out, so that a saved configuration does not lean on defaults."""
     loss = LossConfig(name=config.loss.name, **checked_arguments(config.loss))

@@ -1,12 +1,13 @@
 """`ccp certify`: a finished run's network and data, built again and certified."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.certificate import Parts, Terms, write_certificate
 from ccp_dml.experiments.datasets import build_data
-from ccp_dml.experiments.frozen import FrozenFeatures, with_cache
+from ccp_dml.experiments.frozen import FrozenFeatures
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.scoring import load_network
 from ccp_dml.experiments.training import classes_to_learn_and_to_select_on
@@ -14,17 +15,14 @@ from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.reports.run_folder import RunFolder
 
 
-def certify_run(folder: Path, terms: Terms, watcher: Watcher, cache: Path | None = None) -> dict[str, Any]:
-    """Write the certificate of the run in `folder`, in place of an earlier one; what was written.
-
-    `cache` stands in for the run's own `run.cache`.
-    """
+def certify_run(folder: Path, terms: Terms, watcher: Watcher, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Write the certificate of the run in `folder`, in place of an earlier one; see `Logbook.config_here`."""
     run = RunFolder.read(folder)
     best = run.best_evaluation()
     if not run.finished or best is None:
         raise UserError(f"{folder} is not finished; continue it with `ccp train --resume --out {folder}` first.")
     logbook = Logbook.reopen(folder)
-    config = with_cache(logbook.config(), cache)
+    config = logbook.config_here(settings)
     frozen = FrozenFeatures()
     logbook.pin_backbone(frozen.backbone_digest(config))
     halves = build_data(config.data)

@@ -157,8 +157,8 @@ def writable(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"the feature cache {root} cannot be written ({error.strerror or error}): make room, or name another "
-            "folder with run.cache (`ccp evaluate` and `ccp certify`: with --cache); what was computed so far is kept"
+            f"the feature cache {root} cannot be written ({error.strerror or error}): make room, or set run.cache "
+            "to another folder; what was computed so far is kept"
         ) from None
 
 

@@ -11,7 +11,7 @@ import torch
 from ccp_dml.config import Config, ModelConfig
 from ccp_dml.data.feature_views import seen_through
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
-from ccp_dml.data.loading import load_rows, loader_processes
+from ccp_dml.data.loading import BLOCK, load_rows, loader_processes
 from ccp_dml.digests import digest, tensor_digest
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.build import build_fabric, build_network
@@ -24,9 +24,6 @@ from ccp_dml.seeds import derive_seed
 
 VIEWS_SEED = 0
 """Of the stored views' augmentation. Not the run's: all repeats of a benchmark share one cache."""
-
-BLOCK = 128
-"""Images that are augmented together, and stored together. A constant: how many fit into memory must not matter."""
 
 
 def trains_on_features(model: ModelConfig) -> bool:
@@ -44,13 +41,6 @@ def trained_part(model: ModelConfig) -> ModelConfig:
 
 def store_of(config: Config) -> FeatureStore:
     return FeatureStore(cache_home() / "features" if config.run.cache is None else Path(config.run.cache).expanduser())
-
-
-def with_cache(config: Config, folder: Path | None) -> Config:
-    """The same with its features in another folder, if one is given: where they are kept changes nothing."""
-    if folder is None:
-        return config
-    return config.model_copy(update={"run": config.run.model_copy(update={"cache": str(folder)})})
 
 
 @dataclass
@@ -138,8 +128,8 @@ def digest_of(network: Embedder) -> str:
 
 @torch.no_grad()
 def extract(config: Config, network: Embedder, part: LabelledSet, views: int, skip: int) -> Iterator[np.ndarray]:
-    """Blocks of features (B, F) in half precision: all images in view 0, then all in view 1, ...; without the first
-    `skip` rows, which end with a block."""
+    """Features (B, F) in half precision, piece by piece: all images in view 0, then all in view 1, ...; without the
+    first `skip` rows, which end with a block."""
     fabric = build_fabric(config.run.device, config.run.precision)
     network.to(fabric.device)
     workers = loader_processes(config.run.workers, part.source)
@@ -149,9 +139,7 @@ def extract(config: Config, network: Embedder, part: LabelledSet, views: int, sk
         if first >= len(part):
             continue
         seed = None if view == 0 else derive_seed(VIEWS_SEED, "view", view)
-        for inputs, _ in load_rows(part, rows, seed, BLOCK, workers, first_block=first // BLOCK):
+        for inputs, _ in load_rows(part, rows, seed, config.run.evaluation_batch, workers, skip=first):
             with fabric.autocast():
-                features = [
-                    network.features(some.to(fabric.device)) for some in inputs.split(config.run.evaluation_batch)
-                ]
-            yield torch.cat(features).half().cpu().numpy()
+                features = network.features(inputs.to(fabric.device))
+            yield features.half().cpu().numpy()

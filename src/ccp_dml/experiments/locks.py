@@ -29,6 +29,22 @@ def lock(file: Path, refusal: str, patience_seconds: float = 0.0) -> Iterator[No
                 return
 
 
+@contextmanager
+def alone_in(folder: Path, patience_seconds: float = 0.0) -> Iterator[None]:
+    """Let no other process train the run in `folder`. The lock lies beside it, as the folder may not exist yet."""
+    file = folder.with_name(f".{folder.name}.lock")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror}); give --out another folder.") from None
+    with lock(file, f"{folder} is being trained by another process; wait for it to end.", patience_seconds):
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
+
+
 def _is_open_at(file: Path, descriptor: int) -> bool:
     """Whether the open file is still the one that its path leads to."""
     try:

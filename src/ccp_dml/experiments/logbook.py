@@ -18,12 +18,17 @@ from ccp_dml.checkpoint import load_checkpoint, save_checkpoint, save_weights
 from ccp_dml.config import Config
 from ccp_dml.errors import UserError
 from ccp_dml.files import write_json, write_text
-from ccp_dml.layers import flatten, resolve
+from ccp_dml.layers import flatten, parse_setting, resolve
 
 MAY_CHANGE = frozenset(
     {"train.max_steps", "run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger"}
 )
 """Keys that a resumed run may set anew: they say how long, on what and before whom it runs, not what it computes."""
+
+WHERE_FILES_ARE = frozenset({"data.root", "data.path", "model.weights"})
+
+WHERE_AND_HOW = WHERE_FILES_ARE | {"run.cache", "run.device", "run.evaluation_batch", "run.workers"}
+"""Keys that whoever scores a finished run may set: files move, and machines differ."""
 
 PACKAGES = ("ccp-dml", "torch", "torchvision", "timm", "lightning-fabric", "pytorch-metric-learning", "numpy", "pillow")
 
@@ -91,22 +96,35 @@ class Logbook:
     @classmethod
     def reopen(cls, folder: Path) -> "Logbook":
         if not (folder / "config.toml").is_file():
-            raise UserError(f"{folder} holds no run to resume; leave --resume out to start one there.")
+            raise UserError(f"{folder} holds no run (no config.toml in it); `ccp train` without --resume starts one.")
         return cls(folder)
 
     def config(self) -> Config:
         """The configuration that the run was started with."""
         return resolve([str(self.folder / "config.toml")]).config
 
+    def config_here(self, settings: Sequence[str]) -> Config:
+        """The same on another machine: `settings` may say where files are and how to compute, and nothing else."""
+        for key in (key for text in settings for key, _ in flatten(parse_setting(text).tables)):
+            if key not in WHERE_AND_HOW:
+                raise UserError(
+                    f"--set {key}: a run is scored with the settings it was trained with; only where files are and how "
+                    f"to compute may be set: {', '.join(sorted(WHERE_AND_HOW))}."
+                )
+        return resolve([str(self.folder / "config.toml")], settings).config
+
     def continue_with(self, wanted: Config) -> Config:
         """The configuration for resuming; what the run has computed so far must still hold under it."""
-        before, after = dict(flatten(self.config().as_tables())), dict(flatten(wanted.as_tables()))
+        began_with = self.config()
+        before, after = dict(flatten(began_with.as_tables())), dict(flatten(wanted.as_tables()))
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key) and key not in MAY_CHANGE:
                 raise UserError(
                     f"{self.folder} was started with {key} = {before.get(key)!r}, not {after.get(key)!r}; resume it "
                     "with its own settings (only --resume and --out), or start another run."
                 )
+        if wanted.train.max_steps != began_with.train.max_steps:
+            self.result_file.unlink(missing_ok=True)  # or an extension that is broken off would look finished
         write_text(self.folder / "config.toml", tomli_w.dumps(wanted.as_tables()))
         return wanted
 

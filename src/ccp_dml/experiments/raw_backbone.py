@@ -5,7 +5,8 @@ from typing import Any
 from torch import nn
 
 from ccp_dml.config import Config
-from ccp_dml.experiments.build import build_fabric, build_network
+from ccp_dml.errors import UserError
+from ccp_dml.experiments.build import build_fabric, build_network, weights_note
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.scoring import embed_test, score_embeddings
 from ccp_dml.models.embedder import Embedder
@@ -13,6 +14,8 @@ from ccp_dml.models.embedder import Embedder
 
 def score_raw_backbone(config: Config) -> dict[str, Any]:
     """Scores on the test half of the pooled, L2-normalised features, in the form of `evaluate_runs`."""
+    if (note := weights_note(config.model)) is not None:
+        raise UserError(f"{note} There is nothing to score otherwise.")
     test = build_data(config.data).test
     model = config.model.model_copy(update={"normalise": "l2"})
     network = build_network(model, test.queries, config.run.seed)

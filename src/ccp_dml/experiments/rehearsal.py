@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ccp_dml.config import ModelConfig
-from ccp_dml.experiments.build import build_fabric, build_network
+from ccp_dml.experiments.build import build_fabric, build_network, weights_note
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.frozen import FrozenFeatures, trained_part
 from ccp_dml.experiments.logbook import Logbook
@@ -29,7 +29,7 @@ def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list
         require_logger(config.run.logger)
         build_fabric(config.run.device, config.run.precision)
         halves = load_data(config.data)
-        notes += [note for note in halves.notes if note not in notes]
+        notes += [note for note in (*halves.notes, weights_note(config.model)) if note and note not in notes]
         refuse_untrainable(config, halves)
     for run in runs:  # what takes long comes last
         config = run.config

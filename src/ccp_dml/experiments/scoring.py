@@ -17,7 +17,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.evaluation import embed
 from ccp_dml.experiments.build import build_fabric, build_network
 from ccp_dml.experiments.datasets import build_data
-from ccp_dml.experiments.frozen import FrozenFeatures, trained_part, with_cache
+from ccp_dml.experiments.frozen import FrozenFeatures, trained_part
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.functional.distances import clip_normalise
@@ -84,9 +84,9 @@ def as_row(scores: RetrievalScores) -> dict[str, Any]:
     return {**{name: getattr(scores, name) for name in HEADLINES}, "queries": scores.queries}
 
 
-def evaluate_runs(folders: Sequence[Path], watcher: Watcher, cache: Path | None = None) -> dict[str, Any]:
-    """Score the best networks of runs on the test half of their common data set; `cache` stands in for run.cache."""
-    runs = {str(folder): (book := Logbook.reopen(folder), with_cache(book.config(), cache)) for folder in folders}
+def evaluate_runs(folders: Sequence[Path], watcher: Watcher, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Score the best networks of runs on the test half of their common data set; see `Logbook.config_here`."""
+    runs = {str(folder): (book := Logbook.reopen(folder), book.config_here(settings)) for folder in folders}
     refuse_different_data(runs)
     test = build_data(next(iter(runs.values()))[1].data).test
     frozen, embedded = FrozenFeatures(), {}

@@ -12,7 +12,7 @@ from ccp_dml.data.loading import loader_processes
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.experiments.assembly import Setting, assemble, restore
-from ccp_dml.experiments.build import build_fabric, build_network, build_objective, starts_from_nothing
+from ccp_dml.experiments.build import build_fabric, build_network, build_objective, weights_note
 from ccp_dml.experiments.certificate import Parts, Terms, write_certificate
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.frozen import FrozenFeatures, trained_part
@@ -105,11 +105,8 @@ def train_on_classes(
     workers = loader_processes(config.run.workers, learned.source)
     setting = Setting(config, fabric, learned, validation, workers)
     network = build_network(trained_part(config.model), learned, config.run.seed)
-    if starts_from_nothing(config.model):
-        watcher.note(
-            f"The backbone {config.model.backbone} starts from random weights; for pretrained ones set "
-            "model.weights=FILE or, with a backbone of timm, model.pretrained=true."
-        )
+    if (note := weights_note(config.model)) is not None:
+        watcher.note(note)
     projections, trainer = assemble(setting, network, logbook, watcher)
 
     logbook.begin()

@@ -23,7 +23,7 @@ from ccp_dml.data.loading import auto_workers
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.frozen import FrozenFeatures, trains_on_features
-from ccp_dml.experiments.locks import lock
+from ccp_dml.experiments.locks import alone_in
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.plan import PlannedRun
 from ccp_dml.experiments.training import train
@@ -110,9 +110,8 @@ def attempt(
     frozen: FrozenFeatures | None = None,
 ) -> Finished | Failed | Stopped:
     """Train one run, or go on with it; whatever goes wrong becomes a message."""
-    in_use = f"{run.folder} is being trained by another process; wait for it to end."
     try:
-        with lock(run.folder.with_name(f".{run.folder.name}.lock"), in_use, SECONDS_FOR_A_PREDECESSOR):
+        with alone_in(run.folder, SECONDS_FOR_A_PREDECESSOR):
             logbook, resume = open_folder(run)
             with output_to(run.folder / LOG):
                 config = with_share(run.config, share, load_data(run.config.data))

@@ -127,6 +127,6 @@ class SoftTripleLoss(nn.Module):
 def _spread_of_centres(centres: Tensor) -> Tensor:
     """Half the mean distance between the normalised centres (C, K, D) of a class; half, as the paper divides."""
     centres = l2_normalise(centres)
-    one, other = torch.triu_indices(centres.shape[1], centres.shape[1], offset=1)
+    one, other = torch.triu_indices(centres.shape[1], centres.shape[1], offset=1, device=centres.device)
     similarities = pairwise_similarities(centres, centres)[:, one, other]  # (C, K (K - 1) / 2)
     return (2.0 + 1e-5 - 2.0 * similarities).sqrt().mean() / 2  # the offset keeps the gradient of equal centres finite

@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ccp_dml.config import Config
 from ccp_dml.digests import digest
 from ccp_dml.errors import UserError
+from ccp_dml.experiments.logbook import WHERE_FILES_ARE
 from ccp_dml.experiments.plan import HOW_IT_RUNS
 from ccp_dml.experiments.studies.request import without_password
 from ccp_dml.layers import flatten
@@ -21,8 +22,8 @@ from ccp_dml.layers import flatten
 OWN_FILE = "trials.db"
 """SQLite, whose writes are whole or not there when the process is killed."""
 
-WHERE_IT_LIES = frozenset({"data.root", "data.path", "model.weights", "run.seed"})
-"""Keys that may differ between machines that search together: where files are, and the seed of a trial."""
+VARIED = frozenset({"ccp.weight", "ccp.proxies_per_class", "run.seed"})
+"""What trials of one search differ in."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,6 @@ def search_name(data: str, method: str, example: Config, contents: str) -> str:
 
     `example` is the run of any trial, `contents` a digest of the data and weights, wherever a machine keeps them.
     """
-    varied = {"ccp.weight", "ccp.proxies_per_class", *WHERE_IT_LIES, *HOW_IT_RUNS}
+    varied = {*VARIED, *WHERE_FILES_ARE, *HOW_IT_RUNS}
     fixed = {key: value for key, value in flatten(example.as_tables()) if key not in varied}
     return f"ccp-search-{data}-{method}-{digest(json.dumps(fixed, sort_keys=True), contents)[:12]}"
