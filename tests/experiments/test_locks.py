@@ -1,11 +1,12 @@
 """Locks between processes."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from ccp_dml.errors import UserError
-from ccp_dml.experiments.locks import lock
+from ccp_dml.experiments.locks import alone_in, lock
 
 
 def test_a_lock_is_held_alone(tmp_path):
@@ -13,6 +14,20 @@ def test_a_lock_is_held_alone(tmp_path):
         pytest.fail("two hold it")
     with lock(tmp_path / "a.lock", "busy"):
         pass
+
+
+def test_a_run_in_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with alone_in(Path()), pytest.raises(UserError, match="trained by another process"), alone_in(tmp_path / "here"):
+        pytest.fail("two hold it")
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be written"), alone_in(tmp_path / "file" / "run"):
+        pytest.fail("locked")
 
 
 def test_who_waited_for_a_removed_lock_does_not_hold_it_beside_its_successor(tmp_path):

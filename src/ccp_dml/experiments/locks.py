@@ -32,7 +32,8 @@ def lock(file: Path, refusal: str, patience_seconds: float = 0.0) -> Iterator[No
 @contextmanager
 def alone_in(folder: Path, patience_seconds: float = 0.0) -> Iterator[None]:
     """Let no other process train the run in `folder`. The lock lies beside it, as the folder may not exist yet."""
-    file = folder.with_name(f".{folder.name}.lock")
+    whole = folder.resolve()  # "." has no name
+    file = whole.parent / f".{whole.name}.lock"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
