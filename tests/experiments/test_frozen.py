@@ -11,6 +11,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from ccp_dml.cli import main
+from ccp_dml.data.loading import auto_workers, loader_processes
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.build import build_network, complete
 from ccp_dml.experiments.datasets import build_data
@@ -402,6 +403,14 @@ def test_features_too_large_for_half_precision(settings, weights):
     save_file({name: value * 1e7 for name, value in state.items()}, weights)
     with pytest.raises(UserError, match="half precision"):
         training_features(settings())
+
+
+def test_loader_processes_decode_images_and_are_not_started_for_features(settings):
+    config = settings()
+    images = build_data(config.data).train
+    assert loader_processes(2, images.source) == 2
+    assert loader_processes(2, training_features(config).source) == 0
+    assert loader_processes(None, images.source) == auto_workers(images.source) > 0
 
 
 def test_what_is_trained():
