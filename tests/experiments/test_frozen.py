@@ -15,6 +15,7 @@ from ccp_dml.data.loading import auto_workers, loader_processes
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.build import build_network, complete
 from ccp_dml.experiments.datasets import build_data
+from ccp_dml.experiments.feature_store import FeatureStore
 from ccp_dml.experiments.frozen import FrozenFeatures, digest_of, extract, trained_part, trains_on_features
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.training import train
@@ -296,7 +297,7 @@ def test_a_damaged_entry_is_not_read_and_can_be_cleared(settings, tmp_path, dama
         (file if damage == "gone" else file.with_name("entry.json")).unlink()
     else:
         file.write_bytes(content if damage == "one byte" else content[:-2])
-    with pytest.raises(UserError, match=r"damaged.*ccp cache \w{8} --clear --folder"):
+    with pytest.raises(UserError, match=r"is damaged, its content.*ccp cache \w{8} --clear --folder"):
         training_features(settings())
     assert main(["cache", entry[:8], "--clear", "--folder", str(tmp_path / "cache")]) == 0
     training_features(settings())
@@ -445,6 +446,42 @@ def test_cache_command(settings, tmp_path, capsys):
     assert main(["cache", "--clear", *folder]) == 0
     assert entries(tmp_path) == []
     assert main(["cache", "--folder", str(tmp_path / "nowhere")]) == 2
+
+
+def test_an_entry_that_another_process_removed_is_no_error(settings, tmp_path):
+    training_features(settings())
+    store = FeatureStore(tmp_path / "cache")
+    (entry,) = store.entries()
+    store.remove(entry)
+    store.remove(entry)
+    assert store.entries() == []
+
+
+def test_items_that_were_not_seen_have_no_features(settings):
+    config = settings()
+    part = build_data(config.data).train
+    seen = FrozenFeatures().see(config, part.of_classes([0, 1]), Watcher(), augmented=True)
+    with pytest.raises(IndexError, match="not seen"):
+        seen.source.load(part.positions, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("c1", {"margin": 0.2}),
+        ("c2", {"positive_margin": 0.5, "negative_margin": 1.2}),
+        ("ms", {"alpha": 2.0, "beta": 40.0, "base": 0.3}),
+        ("triplet", {"margin": 0.0961}),
+        ("proxy-anchor", {"margin": 0.9, "alpha": 8.0}),
+        ("hpl-pa", {"margin": 0.9, "alpha": 8.0}),
+        ("proxy-nca++", {"temperature": 0.2}),
+        ("soft-triple", {"la": 10.0, "gamma": 0.1, "tau": 0.2, "margin": 0.1}),
+    ],
+)
+def test_images_and_ready_features_get_the_loss_arguments_of_the_results(method, arguments):
+    for recipes in (["features", method], ["cub", "frozen", method]):
+        given = resolve(recipes).config.loss.arguments
+        assert {key: given[key] for key in arguments} == arguments
 
 
 def test_clearing_the_cache_touches_nothing_else(settings, tmp_path):

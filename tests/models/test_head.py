@@ -65,6 +65,12 @@ def test_more_dimensions_than_there_are_directions(features, whiten):
     assert embeddings.square().sum(dim=1).mean().sqrt() == pytest.approx(FIRST_LENGTH, rel=1e-4)
 
 
+def test_features_that_are_not_finite(features):
+    features[3, 1] = torch.inf
+    with pytest.raises(UserError, match="not finite"):
+        started(features, 2, whiten=False)
+
+
 def test_features_that_are_all_the_same():
     with pytest.raises(UserError, match="all the same"):
         started(torch.ones(9, 4), 2, whiten=False)
