@@ -6,6 +6,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from ccp_dml.errors import NonFiniteError
+from ccp_dml.functional.activity import note_pairs
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.projections import IterativeProjections
 from ccp_dml.trainer import Trainer, decaying_parameters
@@ -80,7 +81,7 @@ def test_gradient_is_loss_plus_pull_plus_decay_then_clipped():
     )
     inputs, _ = next(Stream())
     gradient = inputs.sum(dim=0, keepdim=True) + 100.0 + 0.5 * 2.0
-    _, norm = trainer.train_until_evaluation()
+    _, norm, _ = trainer.train_until_evaluation()
     assert norm == pytest.approx(float(gradient.norm()))
     expected = 2.0 - 0.1 * gradient / gradient.norm()
     torch.testing.assert_close(network.weight.detach(), expected)
@@ -205,3 +206,33 @@ def test_state_restores_step_optimiser_and_batches():
     resumed.train_until_evaluation()
     assert torch.equal(resumed_network.weight, whole_network.weight)
     assert resumed.step == 6
+
+
+class OneMorePairPerStep(nn.Module):
+    """In step n, the first n of four positive pairs count."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, embeddings, _):
+        self.steps += 1
+        values = 1.0 * embeddings
+        note_pairs(values, torch.ones_like(values) > 0, torch.zeros_like(values) > 0)
+        return values[: self.steps].sum()
+
+
+def test_the_activity_of_the_last_step_is_told():
+    seen = []
+    network = constant_linear()
+    trainer = make_trainer(network, OneMorePairPerStep(), values=[0.1], evaluate_every=3, after_evaluation=seen.append)
+    IterativeProjections(network, trainer.solve, max_evaluations=1, patience=None).run()
+    assert (seen[0].activity.positives, seen[0].activity.negatives) == (0.75, 0.0)
+
+
+def test_a_loss_without_pairs_has_no_activity():
+    seen = []
+    network = constant_linear()
+    trainer = make_trainer(network, values=[0.1], evaluate_every=2, after_evaluation=seen.append)
+    IterativeProjections(network, trainer.solve, max_evaluations=1, patience=None).run()
+    assert seen[0].activity is None

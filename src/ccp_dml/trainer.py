@@ -1,6 +1,7 @@
 """One training loop for every method: take steps, evaluate, report, until the current problem is solved."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ccp_dml.errors import NonFiniteError
+from ccp_dml.functional.activity import MeasuredPairs, PairActivity, pair_activity, recorded_pairs
 from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.stopwatch import Stopwatch
@@ -50,6 +52,7 @@ class Evaluation:
     is_best: bool
     seconds: float  # of training so far, interruptions left out
     evaluation_seconds: float  # what evaluations took of them
+    activity: PairActivity | None = None  # of the last step; None: the loss has no pairs
 
 
 class Trainer:
@@ -112,20 +115,20 @@ class Trainer:
     def solve(self, problem: Problem) -> None:
         """Train the current problem until it has seen enough scores without improvement."""
         while problem.problem_open:
-            loss, gradient_norm = self.train_until_evaluation()
+            loss, gradient_norm, activity = self.train_until_evaluation()
             with self.evaluation_clock:
                 scores = self.evaluate()
             is_best = problem.observe(scores.map_at_r)
             if self.after_evaluation is not None:
                 times = (self.seconds, self.evaluation_clock.seconds)
-                self.after_evaluation(Evaluation(self.step, scores, loss, gradient_norm, is_best, *times))
+                self.after_evaluation(Evaluation(self.step, scores, loss, gradient_norm, is_best, *times, activity))
 
     @property
     def seconds(self) -> float:
         return self.seconds_before + monotonic() - self.started
 
-    def train_until_evaluation(self) -> tuple[float, float]:
-        """Take the steps up to the next evaluation; their mean loss and mean gradient norm.
+    def train_until_evaluation(self) -> tuple[float, float, PairActivity | None]:
+        """Take the steps up to the next evaluation; their mean loss and mean gradient norm, and the last one's pairs.
 
         What each step measured stays on the device until the window ends: a step never waits for the device.
         """
@@ -133,14 +136,16 @@ class Trainer:
         window = self.evaluate_every if self.max_steps is None else min(self.evaluate_every, self.max_steps - self.step)
         measured = []
         self.network.train()
-        for _ in range(window):
-            measured.append(self.take_step())
+        record: list[MeasuredPairs] = []
+        for remaining in range(window, 0, -1):
+            with recorded_pairs() if remaining == 1 else nullcontext(record) as record:
+                measured.append(self.take_step())
             self.step += 1
             if self.after_step is not None:
                 self.after_step(self.step)
         history = torch.stack(measured).cpu()  # (window, 3): embeddings, loss, gradient norm
         self.refuse_non_finite(history, first)
-        return float(history[:, 1].mean()), float(history[:, 2].mean())
+        return float(history[:, 1].mean()), float(history[:, 2].mean()), pair_activity(record)
 
     def take_step(self) -> Tensor:
         """One step of the optimiser; (3,) largest embedding entry, loss and gradient norm."""

@@ -49,6 +49,7 @@ def test_a_run_writes_what_the_contract_promises(features, tmp_path, method, cap
     rows = log(run)
     assert [row["step"] for row in rows] == [4, 8, 12, 16, 20, 24]
     wanted = {"step", "problem", "map_at_r", "precision_at_1", "r_precision", "loss"}
+    wanted |= {"gradient_norm", "active_positives", "active_negatives"}
     if "ccp" in method:
         wanted |= {"covering_radius", "pull_norm"}
     assert all(wanted <= row.keys() for row in rows)

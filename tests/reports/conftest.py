@@ -102,6 +102,8 @@ def made_up_metrics(is_ccp: bool, evaluations: int = 40) -> list[dict[str, Any]]
             "r_precision": map_at_r + 0.09,
             "loss": 0.6 * (1 - progress) + 0.08,
             "gradient_norm": 1.5 + 0.2 * (index % 4),
+            "active_positives": 1 - 0.5 * progress,
+            "active_negatives": 0.2 * (1 - progress),
             "seconds": 4.2 * (index + 1),
             "evaluation_seconds": 0.8 * (index + 1),
             "reselection_seconds": 0.2 * (problem - 1),

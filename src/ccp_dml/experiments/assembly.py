@@ -146,6 +146,9 @@ def log_row(evaluation: Evaluation, projections: IterativeProjections) -> dict[s
         "evaluation_seconds": round(evaluation.evaluation_seconds, 3),
         "reselection_seconds": round(projections.reselection_clock.seconds, 3),
     }
+    if evaluation.activity is not None:
+        row["active_positives"] = evaluation.activity.positives
+        row["active_negatives"] = evaluation.activity.negatives
     if projections.covering_radius is not None:
         row["covering_radius"] = projections.covering_radius
     if projections.proxies is not None and projections.proxies.placed and projections.proxies.per_class > 1:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ccp_dml.functional.activity import note_pairs
 from ccp_dml.functional.distances import NORMALISERS, at_least_float32, pairwise_distances, pairwise_similarities
 
 
@@ -23,11 +24,15 @@ class Pairs:
 
     def distances(self) -> Tensor:
         """L2 distances (B, R)."""
-        return pairwise_distances(self.anchors, self.references)
+        return self._noted(pairwise_distances(self.anchors, self.references))
 
     def similarities(self) -> Tensor:
         """Dot products (B, R); cosines where the vectors have unit length."""
-        return pairwise_similarities(self.anchors, self.references)
+        return self._noted(pairwise_similarities(self.anchors, self.references))
+
+    def _noted(self, values: Tensor) -> Tensor:
+        note_pairs(values, self.positive, self.negative)
+        return values
 
 
 def pair_up(

@@ -15,15 +15,19 @@ LOSS = "mean since the previous evaluation"
 GRADIENT = "mean since the previous evaluation, before clipping"
 RADIUS = "distance from a pool image to the nearest new proxy of its class, the largest of each class, mean of classes"
 SPREAD = "distance between the proxies of a class as the loss sees them, mean over pairs and classes"
+ACTIVE = "share of the pairs that the loss learns from, in %, in the batch of the evaluated step"
 PULL = "length of the pull's gradient: lambda times the distance to the previous solution"
 SCORE = "in %, on classes held out for validation"
 
 
 def curves(runs: Sequence[RunFolder]) -> Section | None:
-    """Validation scores, loss and gradient norm over the steps, with the switches of problems."""
+    """Validation scores, loss, gradient norm and active pairs over the steps, with the switches of problems."""
     charts = [_all_scores_chart(runs[0])] if len(runs) == 1 else [_score_chart(runs, key) for key in SCORES]
     charts.append(_step_chart(runs, "loss", "Training loss", LOSS, 4))
     charts.append(_step_chart(runs, "gradient_norm", "Gradient norm", GRADIENT, 3))
+    for kind in ("positives", "negatives"):
+        active = _step_chart(runs, f"active_{kind}", f"Active {kind}", ACTIVE, 1)
+        charts.append(dataclasses.replace(active, percent=True))
     return _chart_section("curves", "Curves", charts)
 
 

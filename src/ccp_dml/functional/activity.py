@@ -1,0 +1,73 @@
+"""How many pairs a loss still learns from."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class MeasuredPairs:
+    """Distances or similarities (B, R) that a loss has asked for, and which of them are of one class."""
+
+    values: Tensor
+    positive: Tensor
+    negative: Tensor
+
+
+@dataclass(frozen=True)
+class PairActivity:
+    """Which share of the pairs moves the embeddings; see `active_share`."""
+
+    positives: float
+    negatives: float
+
+
+_record: ContextVar[list[MeasuredPairs] | None] = ContextVar("pairs that losses measure", default=None)
+
+
+@contextmanager
+def recorded_pairs() -> Iterator[list[MeasuredPairs]]:
+    """All pairs that losses measure inside the block; a backward pass leaves in `values.grad` how much each counts."""
+    record: list[MeasuredPairs] = []
+    token = _record.set(record)
+    try:
+        yield record
+    finally:
+        _record.reset(token)
+
+
+def note_pairs(values: Tensor, positive: Tensor, negative: Tensor) -> None:
+    """Tell whoever records that a loss is about to use `values` (B, R); nobody does in an ordinary step."""
+    record = _record.get()
+    if record is not None and values.requires_grad:
+        values.retain_grad()
+        record.append(MeasuredPairs(values, positive, negative))
+
+
+def pair_activity(record: list[MeasuredPairs]) -> PairActivity | None:
+    """The activity in the largest recorded set: proxies or a memory rather than the batch. None without gradients."""
+    measured = [pairs for pairs in record if pairs.values.grad is not None]
+    if not measured:
+        return None
+    pairs = max(measured, key=lambda candidate: candidate.values.numel())
+    weights = pairs.values.grad
+    assert weights is not None
+    shares = torch.stack([active_share(weights, pairs.positive), active_share(weights, pairs.negative)])
+    return PairActivity(*shares.tolist())
+
+
+def active_share(weights: Tensor, mask: Tensor) -> Tensor:
+    """The share of the masked pairs that the loss learns from: (sum |w|)^2 / (n sum w^2), 0 to 1.
+
+    With equal weights, as in a hinge, it is the share of pairs with any; a smooth loss, which gives every pair a
+    little, counts as many as would do the same with equal weights. 0 without pairs.
+    """
+    weights = weights.abs().double() * mask
+    # Divided by the largest, so that the squares of a scaled loss neither overflow nor vanish.
+    weights = weights / weights.amax().clamp(min=torch.finfo(torch.float64).tiny) if weights.numel() else weights
+    squares = mask.sum() * weights.square().sum()
+    return torch.where(squares > 0, weights.sum().square() / squares, 0.0)
