@@ -88,6 +88,16 @@ def test_spread_radius_and_pull_have_charts_with_the_switches(two_runs: list[Pat
     assert len(re.findall(r'<line class="mark s1"', projections[0])) == 8  # four switches in two charts, of the CCP run
 
 
+def test_active_pairs_have_charts_in_percent(two_runs: list[Path], tmp_path: Path) -> None:
+    found = re.search(r'<section id="curves".*?</section>', report(two_runs[1:], tmp_path), re.DOTALL)
+    assert found
+    charts = dict(re.findall(r"<figcaption><strong>(Active \w+)</strong>(.*?)</figure>", found[0], re.DOTALL))
+    assert set(charts) == {"Active positives", "Active negatives"}
+    assert "96.5" in charts["Active positives"]  # 1 - 0.5 * 0.07 at the first evaluation
+    assert "18.6" in charts["Active negatives"]
+    assert charts["Active negatives"].count('class="mark ') == 4  # as in the other charts over the steps
+
+
 def test_confused_classes_are_named_and_shown(illustrated_runs: list[Path], tmp_path: Path) -> None:
     confusion = json.loads((illustrated_runs[1] / "confusion.json").read_text())
     page = report(illustrated_runs[1:], tmp_path)

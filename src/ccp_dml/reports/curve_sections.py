@@ -15,7 +15,7 @@ LOSS = "mean since the previous evaluation"
 GRADIENT = "mean since the previous evaluation, before clipping"
 RADIUS = "distance from a pool image to the nearest new proxy of its class, the largest of each class, mean of classes"
 SPREAD = "distance between the proxies of a class as the loss sees them, mean over pairs and classes"
-ACTIVE = "share of the pairs that the loss learns from, in %, in the batch of the evaluated step"
+ACTIVE = "pairs that the loss learns from, in % of all, in the last step before the evaluation"
 PULL = "length of the pull's gradient: lambda times the distance to the previous solution"
 SCORE = "in %, on classes held out for validation"
 
