@@ -54,10 +54,9 @@ def pair_activity(record: list[MeasuredPairs]) -> PairActivity | None:
     if not measured:
         return None
     pairs = max(measured, key=lambda candidate: candidate.values.numel())
-    weights = pairs.values.grad
-    assert weights is not None
-    shares = torch.stack([active_share(weights, pairs.positive), active_share(weights, pairs.negative)])
-    return PairActivity(*shares.tolist())
+    assert pairs.values.grad is not None
+    weights, positive, negative = pairs.values.grad.cpu(), pairs.positive.cpu(), pairs.negative.cpu()
+    return PairActivity(float(active_share(weights, positive)), float(active_share(weights, negative)))
 
 
 def active_share(weights: Tensor, mask: Tensor) -> Tensor:
@@ -66,8 +65,6 @@ def active_share(weights: Tensor, mask: Tensor) -> Tensor:
     With equal weights, as in a hinge, it is the share of pairs with any; a smooth loss, which gives every pair a
     little, counts as many as would do the same with equal weights. 0 without pairs.
     """
-    weights = weights.abs().double() * mask
-    # Divided by the largest, so that the squares of a scaled loss neither overflow nor vanish.
-    weights = weights / weights.amax().clamp(min=torch.finfo(torch.float64).tiny) if weights.numel() else weights
+    weights = weights.abs().double() * mask  # in double, the squares of a scaled loss neither overflow nor vanish
     squares = mask.sum() * weights.square().sum()
     return torch.where(squares > 0, weights.sum().square() / squares, 0.0)
