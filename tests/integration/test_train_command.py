@@ -154,6 +154,14 @@ def test_a_longer_run_may_be_asked_for_when_resuming_but_nothing_else(features, 
     assert "optim.lr" in capsys.readouterr().err
 
 
+def test_a_run_that_ended_within_a_window_can_be_made_a_little_longer(features, tmp_path):
+    run = tmp_path / "run"
+    assert main(command(features, "c2", run, "train.max_steps=10")) == 0
+    assert main([*command(features, "c2", run, "train.max_steps=12"), "--resume"]) == 0
+    assert [row["step"] for row in log(run)] == [4, 8, 10, 12]
+    assert result(run)["steps"] == 12
+
+
 def test_resuming_a_finished_run_shows_its_result(features, tmp_path, capsys):
     assert main(command(features, "c2", tmp_path / "run")) == 0
     before = (tmp_path / "run" / "result.json").read_bytes()

@@ -1,6 +1,7 @@
 """Options and output that commands share."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,3 +23,12 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that
 
 def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def take_termination_as_interrupt() -> None:
+    """Let a `kill` end the command as Ctrl-C does: it tidies up and says how to go on."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt

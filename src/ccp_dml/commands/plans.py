@@ -1,6 +1,5 @@
 """What commands that train many runs share: show the plan, train it under a lock, tell what failed."""
 
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from ccp_dml.commands.console import err, out, print_json
+from ccp_dml.commands.console import err, out, print_json, take_termination_as_interrupt
 
 if TYPE_CHECKING:
     from ccp_dml.experiments.plan import PlannedRun
@@ -52,7 +51,7 @@ def train_plan(
     from ccp_dml.plan_progress import PlanProgress
     from ccp_dml.progress import ProgressWatcher
 
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    take_termination_as_interrupt()
     watcher = ProgressWatcher(err)
     try:
         refuse_other_backbones(runs)
@@ -68,10 +67,6 @@ def train_plan(
         except KeyboardInterrupt:
             err.print("Interrupted; the same command continues it.", highlight=False)
             raise
-
-
-def _as_interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: str = "") -> None:

@@ -1,13 +1,12 @@
 """`ccp train`."""
 
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Recipes, Settings, err, out
+from ccp_dml.commands.console import Recipes, Settings, err, out, take_termination_as_interrupt
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
         config = wanted
         logbook = Logbook.open_new(folder, config, ["ccp", *sys.argv[1:]])
     watcher = ProgressWatcher(err)
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    take_termination_as_interrupt()
     try:
         result = run(config, logbook, watcher, resume=resume)
     except KeyboardInterrupt:
@@ -70,10 +69,6 @@ def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
     finally:
         watcher.close()
     return print_result(folder, result)
-
-
-def _as_interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def print_result(folder: Path, result: dict[str, Any]) -> None:

@@ -113,7 +113,6 @@ def assemble(
         after_evaluation=after_evaluation,
     )
     recorder = ProblemRecorder(config, logbook.folder, part, setting.validation.queries, embed_rows)
-    max_steps = config.train.max_steps
     projections = IterativeProjections(
         network,
         trainer.solve,
@@ -122,7 +121,7 @@ def assemble(
         embed_pool=embed_pool if proxies is not None else None,
         patience=ccp.patience if ccp.mode == "alternating" else None,
         run_patience=config.train.patience,
-        max_evaluations=None if max_steps is None else math.ceil(max_steps / config.train.evaluate_every),
+        max_evaluations=evaluations_left(trainer),
         start_evaluations=math.ceil(ccp.start_step / config.train.evaluate_every),
         min_improvement=config.train.min_improvement,
         rewind=ccp.rewind,
@@ -132,6 +131,13 @@ def assemble(
         after_problem=(lambda: recorder.record(projections)) if config.run.map_points else None,
     )
     return projections, trainer
+
+
+def evaluations_left(trainer: Trainer) -> int | None:
+    """How many evaluations there are up to `train.max_steps`, the last of them after a shorter window perhaps."""
+    if trainer.max_steps is None:
+        return None
+    return math.ceil(max(0, trainer.max_steps - trainer.step) / trainer.evaluate_every)
 
 
 def log_row(evaluation: Evaluation, projections: IterativeProjections) -> dict[str, Any]:
@@ -180,4 +186,6 @@ def restore(state: dict[str, Any], network: Embedder, projections: IterativeProj
     trainer.objective.load_state_dict(state["objective"])
     projections.load_state_dict(state["projections"])
     trainer.load_state_dict(state["trainer"])
+    left = evaluations_left(trainer)  # counted from here: max_steps may have grown since a window that it cut short
+    projections.max_evaluations = None if left is None else projections.evaluations + left
     restore_random_states(state["random"])
