@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from ccp_dml.functional.activity import active_share, pair_activity, recorded_pairs
+from ccp_dml.activity import active_share, pair_activity, recorded_pairs
 from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, CrossBatchMemory, MultiSimilarityLoss, TripletLoss
 from ccp_dml.objective import ProxyObjective
 from ccp_dml.proxies import ClassProxies
