@@ -80,3 +80,8 @@ def test_mnist():
     assert not config.model.freeze_batch_norm
     assert (config.ccp.proxies_per_class, config.ccp.pool_per_class) == (4, 16)
     assert config.protocol.hold_out == "images"
+
+
+def test_glyphs_give_c1_a_margin_that_short_vectors_do_not_meet():
+    """At .5 and .6 all embeddings became one short vector, and nothing was learned (docs/results.md)."""
+    assert complete(resolve(["glyphs", "c1"]).config).loss.arguments["margin"] >= 0.7

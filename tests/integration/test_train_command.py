@@ -184,6 +184,18 @@ def test_an_extension_that_is_broken_off_does_not_look_finished(features, tmp_pa
     assert result(run) == result(whole)
 
 
+def test_a_killed_command_says_how_to_go_on(features, tmp_path, monkeypatch, capsys):
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("ccp_dml.trainer.Trainer.take_step", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that a command that does not mind it goes on and fails
+            assert main(command(features, "c2", tmp_path / "run")) == 130
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert "ccp train --resume --out" in " ".join(capsys.readouterr().err.split())
+
+
 def test_two_processes_do_not_train_one_run(features, tmp_path, capsys):
     with alone_in(tmp_path / "run"):
         assert main(command(features, "c2", tmp_path / "run")) == 2
