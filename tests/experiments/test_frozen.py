@@ -332,7 +332,7 @@ def test_a_run_without_a_record_of_its_backbone(settings, tmp_path, capsys):
     trained(settings(), tmp_path / "run")
     (tmp_path / "run" / "environment.json").unlink()
     assert main(["evaluate", str(tmp_path / "run")]) == 2
-    assert "environment.json cannot be read" in " ".join(capsys.readouterr().err.split())
+    assert "environment.json cannot tell what the run began with" in " ".join(capsys.readouterr().err.split())
 
 
 def test_scores_of_a_run_whose_cache_is_out_of_reach(settings, tmp_path, capsys):

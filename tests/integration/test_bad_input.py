@@ -181,16 +181,52 @@ def test_evaluating_what_is_no_run(tmp_path, capsys):
     refused(capsys, main(["report", str(tmp_path)]), str(tmp_path))
 
 
-def test_features_of_another_width_do_not_resume_a_run(features, tmp_path, capsys):
+def narrower(arrays):
+    return {**arrays, "features": arrays["features"][:, :7]}
+
+
+def without_a_class(arrays):
+    return {name: rows[arrays["labels"] != 1] for name, rows in arrays.items()}
+
+
+def without_an_item(arrays):
+    return {name: rows[1:] for name, rows in arrays.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (narrower, ("does not fit the network", "another width")),
+        (without_a_class, ("classes and labels", "restore the data")),
+        (without_an_item, ("classes and labels", "restore the data")),
+    ],
+)
+@pytest.mark.parametrize("steps", [4, 8])
+def test_other_data_do_not_resume_a_run_and_nothing_is_lost(change, words, steps, features, tmp_path, capsys):
     run = tmp_path / "run"
-    steps = ["--set", "train.max_steps=4", "--set", "train.evaluate_every=4", "--set", "train.classes_per_batch=4"]
-    assert main(["train", "features", "c2", "--set", f"data.path={features}", *steps, "--out", str(run)]) == 0
-    arrays = dict(np.load(features))
-    np.savez(features, **{**arrays, "features": arrays["features"][:, :7]})
-    (run / "result.json").unlink()
+    assert train("features c2-ccp", f"data.path={features}", out=run) == 0
     before = contents(run)
-    assert main(["train", "--resume", "--out", str(run)]) == 2
-    message = " ".join(capsys.readouterr().err.split())
-    assert "does not fit the network" in message
-    assert "another width" in message
+    np.savez(features, **change(dict(np.load(features))))
+    capsys.readouterr()
+    refused(capsys, longer(run, features, steps), *words)
+    assert contents(run) == before
+
+
+def longer(run, features, steps):
+    """Resume a run of `train` with its own settings, but up to another step."""
+    settings = [setting.replace("max_steps=4", f"max_steps={steps}") for setting in QUICK]
+    options = [part for setting in (f"data.path={features}", *settings) for part in ("--set", setting)]
+    return main(["train", "features", "c2-ccp", *options, "--out", str(run), "--resume"])
+
+
+@pytest.mark.parametrize("part", [None, "projections", "trainer"])
+def test_a_checkpoint_of_another_version_is_refused_and_kept(part, features, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert train("features c2-ccp", f"data.path={features}", out=run) == 0
+    state = torch.load(run / "checkpoint.pt", weights_only=True)
+    (state if part is None else state[part])["of_tomorrow"] = 1
+    torch.save(state, run / "checkpoint.pt")
+    before = contents(run)
+    capsys.readouterr()
+    refused(capsys, longer(run, features, 8), "another version", "of_tomorrow", "environment.json")
     assert contents(run) == before

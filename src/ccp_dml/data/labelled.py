@@ -8,6 +8,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ccp_dml.digests import digest, tensor_digest
+
 
 class Source(Protocol):
     """Loads items by position: images from files, images in memory, precomputed features."""
@@ -57,6 +59,11 @@ class LabelledSet:
         kept = labels >= 0
         names = tuple(self.class_names[c] for c in classes)
         return LabelledSet(self.source, self.positions[kept], labels[kept], names)
+
+
+def labels_digest(*sets: LabelledSet) -> str:
+    """Changes with the classes and with which row carries which label; not with what the items show."""
+    return digest(*(part for each in sets for part in (tensor_digest([("labels", each.labels)]), *each.class_names)))
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,7 @@ def collect_state(network: Embedder, projections: IterativeProjections, trainer:
 
 
 def restore(state: dict[str, Any], network: Embedder, projections: IterativeProjections, trainer: Trainer) -> None:
+    refuse_other_version(state, collect_state(network, projections, trainer))
     try:
         network.load_state_dict(state["network"])
     except RuntimeError as error:
@@ -189,3 +190,14 @@ def restore(state: dict[str, Any], network: Embedder, projections: IterativeProj
     left = evaluations_left(trainer)  # counted from here: max_steps may have grown since a window that it cut short
     projections.max_evaluations = None if left is None else projections.evaluations + left
     restore_random_states(state["random"])
+
+
+def refuse_other_version(state: dict[str, Any], own: dict[str, Any]) -> None:
+    """Raise where a checkpoint does not hold what this version would write: half a state goes on to another result."""
+    for part in ("", "projections", "trainer"):
+        found, expected = (state, own) if part == "" else (state[part], own[part])
+        if differing := sorted(found.keys() ^ expected.keys()):
+            raise UserError(
+                f"The checkpoint was written by another version of ccp-dml (they differ in {', '.join(differing)}); "
+                "resume the run with the version in its environment.json, or start another run."
+            )

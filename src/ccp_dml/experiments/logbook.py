@@ -39,7 +39,8 @@ class Logbook:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.first_page: tuple[Config, Sequence[str]] | None = None
-        self.backbone: str | None = None  # the digest of a frozen backbone, which is not among the run's own weights
+        self.next_page: Config | None = None  # what a resumed run goes on with, where that is not what it began with
+        self.pins: dict[str, str] = {}  # digests of what the run depends on and its checkpoint does not hold
         self.checkpoint_file = folder / "checkpoint.pt"
         self.metrics_file = folder / "metrics.jsonl"
         self.best_file = folder / "best.safetensors"
@@ -58,38 +59,58 @@ class Logbook:
         book.first_page = (config, command)
         return book
 
-    def begin(self) -> None:
-        """Write down what is about to run. By now, everything that could be wrong with the input has been checked."""
-        if self.first_page is None:  # a resumed run has its first page already
-            return
+    def begin(self, step: int = 0) -> None:
+        """Write down what is about to run, from `step` on.
+
+        By now everything that could be wrong with the input has been checked; up to here the folder stays as it was.
+        """
+        if self.first_page is None:
+            return self._go_on(step)
         config, command = self.first_page
         try:
-            frozen = {} if self.backbone is None else {"frozen_backbone": self.backbone}
-            write_json(self.folder / "environment.json", {**environment(command), **frozen})
+            write_json(self.folder / "environment.json", {**environment(command), **self.pins})
             write_text(self.folder / "config.toml", tomli_w.dumps(config.as_tables()))
         except OSError as error:
             raise UserError(f"{self.folder} cannot be written ({error.strerror}); give --out another folder.") from None
 
+    def _go_on(self, step: int) -> None:
+        """Drop what the resumed run will write again: lines after its checkpoint, the result of fewer steps."""
+        if step == 0:
+            self.metrics_file.unlink(missing_ok=True)
+        else:
+            self._forget_after(step)
+        if self.next_page is not None:
+            if self.next_page.train.max_steps != self.config().train.max_steps:
+                self.result_file.unlink(missing_ok=True)  # or an extension that is broken off would look finished
+            write_text(self.folder / "config.toml", tomli_w.dumps(self.next_page.as_tables()))
+
     def pin_backbone(self, digest: str | None) -> None:
         """Note which frozen backbone the run's head belongs to; raise if the run began with another."""
-        self.backbone = digest
-        if self.first_page is not None or digest is None:
-            return
-        if self.pinned_backbone() != digest:
+        if digest is not None:
+            remedy = "restore the file that model.weights names (or the version that timm downloaded)"
+            self._pin("frozen_backbone", digest, "The backbone's weights", remedy)
+
+    def pin_labels(self, digest: str) -> None:
+        """Note which items of which classes the run learns and is selected on; raise if the run began with others."""
+        self._pin("labels", digest, "The classes and labels of the data", "restore the data")
+
+    def _pin(self, name: str, digest: str, what: str, remedy: str) -> None:
+        if self.first_page is not None:
+            self.pins[name] = digest
+        elif self._pinned(name) != digest:
             raise UserError(
-                f"The backbone's weights are not those that {self.folder} was trained with; restore the file that "
-                "model.weights names (or the version that timm downloaded), or start another run."
+                f"{what} are not those that {self.folder} was trained with; {remedy}, or start another run."
             )
 
-    def pinned_backbone(self) -> str | None:
-        """The digest of the frozen backbone that the run began with."""
+    def _pinned(self, name: str) -> str:
+        """A digest of what the run began with."""
         file = self.folder / "environment.json"
         try:
-            recorded: str | None = json.loads(file.read_text(encoding="utf-8")).get("frozen_backbone")
-        except (OSError, ValueError, AttributeError) as error:
+            recorded: str = json.loads(file.read_text(encoding="utf-8"))[name]
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(
-                f"{file} cannot be read ({error}), so that nobody can tell which frozen backbone the run began with: "
-                "restore it, or start another run."
+                f"{file} cannot tell what the run began with ({type(error).__name__}: {error}); restore the file, use "
+                "the version of ccp-dml that began the run, or start another run."
             ) from None
         return recorded
 
@@ -123,9 +144,7 @@ class Logbook:
                     f"{self.folder} was started with {key} = {before.get(key)!r}, not {after.get(key)!r}; resume it "
                     "with its own settings (only --resume and --out), or start another run."
                 )
-        if wanted.train.max_steps != began_with.train.max_steps:
-            self.result_file.unlink(missing_ok=True)  # or an extension that is broken off would look finished
-        write_text(self.folder / "config.toml", tomli_w.dumps(wanted.as_tables()))
+        self.next_page = wanted
         return wanted
 
     def record(self, row: dict[str, Any]) -> None:
@@ -140,14 +159,9 @@ class Logbook:
     def save(self, state: dict[str, Any]) -> None:
         save_checkpoint(self.checkpoint_file, state)
 
-    def restore(self, device: torch.device) -> dict[str, Any] | None:
-        """The last checkpoint, with later lines of the log dropped; None if the run was killed before its first."""
-        if not self.checkpoint_file.exists():
-            self.metrics_file.unlink(missing_ok=True)
-            return None
-        state = load_checkpoint(self.checkpoint_file, device)
-        self._forget_after(state["trainer"]["step"])
-        return state
+    def last_state(self, device: torch.device) -> dict[str, Any] | None:
+        """The last checkpoint; None if the run was killed before its first."""
+        return load_checkpoint(self.checkpoint_file, device) if self.checkpoint_file.exists() else None
 
     def _forget_after(self, step: int) -> None:
         """The checkpoint is written after the line: a kill in between leaves a line that will be written again."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ccp_dml.config import Config, DataConfig, ProtocolConfig
-from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet, labels_digest
 from ccp_dml.data.loading import loader_processes
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.splits import HOLD_OUT
@@ -101,6 +101,7 @@ def train_on_classes(
 
     The data set's halves are no argument: nothing here can look at another class (D27).
     """
+    logbook.pin_labels(labels_digest(learned, *filter(None, (validation.queries, validation.gallery))))
     fabric = build_fabric(config.run.device, config.run.precision)
     workers = loader_processes(config.run.workers, learned.source)
     setting = Setting(config, fabric, learned, validation, workers)
@@ -109,12 +110,12 @@ def train_on_classes(
         watcher.note(note)
     projections, trainer = assemble(setting, network, logbook, watcher)
 
-    logbook.begin()
-    state = logbook.restore(fabric.device) if resume else None
+    state = logbook.last_state(fabric.device) if resume else None
     if state is not None:
         restore(state, network, projections, trainer)
         watcher.note(f"Resuming at step {trainer.step}.")
-    else:
+    logbook.begin(trainer.step)
+    if state is None:
         start_head(network, config, learned, workers)
     watcher.start(config, trainer.step)
     network.load_state_dict(projections.run())
