@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 
@@ -58,3 +59,23 @@ def test_weights_round_trip_and_damage(tmp_path):
     (tmp_path / "w.safetensors").write_bytes(b"nonsense")
     with pytest.raises(UserError, match=r"w\.safetensors"):
         load_weights(tmp_path / "w.safetensors")
+
+
+def test_no_room_for_a_checkpoint_or_weights(tmp_path, monkeypatch):
+    file = tmp_path / "checkpoint.pt"
+    save_checkpoint(file, {"step": 1})
+
+    def broken_off(*_):
+        raise RuntimeError("unexpected pos 3008 vs 2902\nmore")
+
+    def no_room(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("torch.save", broken_off)
+    with pytest.raises(UserError, match=r"checkpoint\.pt cannot be written \(unexpected pos 3008 vs 2902\): make room"):
+        save_checkpoint(file, {"step": 2})
+    monkeypatch.setattr("ccp_dml.checkpoint.save_file", no_room)
+    with pytest.raises(UserError, match=r"w\.safetensors cannot be written .*No space left.*make room"):
+        save_weights(tmp_path / "w.safetensors", {})
+    assert load_checkpoint(file) == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]

@@ -16,8 +16,11 @@ NOTE = "note"
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Save nested dictionaries of tensors, numbers and strings."""
-    with atomic(path) as scratch:
-        torch.save(state, scratch)
+    try:
+        with atomic(path) as scratch:
+            torch.save(state, scratch)
+    except (OSError, RuntimeError) as error:  # torch has no error of its own for a full disk
+        raise cannot_write(path, error) from None
 
 
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -40,9 +43,17 @@ def save_weights(path: Path, weights: dict[str, Tensor], note: str | None = None
 
     There is one note and not many, because safetensors writes several in random order: equal files would differ.
     """
-    with atomic(path) as scratch:
-        tensors = {name: value.contiguous().cpu() for name, value in weights.items()}
-        save_file(tensors, scratch, None if note is None else {NOTE: note})
+    tensors = {name: value.contiguous().cpu() for name, value in weights.items()}
+    try:
+        with atomic(path) as scratch:
+            save_file(tensors, scratch, None if note is None else {NOTE: note})
+    except (OSError, SafetensorError) as error:
+        raise cannot_write(path, error) from None
+
+
+def cannot_write(path: Path, error: Exception) -> UserError:
+    reason = str(error).splitlines()[0]
+    return UserError(f"{path} cannot be written ({reason}): make room on the disk; what was there before is unharmed.")
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """The command `ccp`: which commands there are, and how each way to fail becomes an exit code."""
 
+import errno
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ from ccp_dml.commands.report import report
 from ccp_dml.commands.study import study
 from ccp_dml.commands.train import train
 from ccp_dml.errors import NonFiniteError, UserError
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 app = typer.Typer(
     help="Deep metric learning with chance constraints: train, compare and explain embeddings.",
@@ -46,6 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, NonFiniteError) as error:
         err.print(f"Error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         return 2 if isinstance(error, UserError) else 1
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        err.print(f"Error: {error}; make room and run the command again.", style="red", highlight=False, markup=False)
+        return 2
     return 0
 
 

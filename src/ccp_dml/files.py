@@ -26,6 +26,11 @@ def atomic(path: Path) -> Iterator[Path]:
         scratch.unlink(missing_ok=True)
 
 
+def file_in_the_way(path: Path) -> Path | None:
+    """The file that stands where a folder above `path` would have to be."""
+    return next((parent for parent in path.parents if parent.is_file()), None)
+
+
 def cache_home() -> Path:
     """Where this user's machine keeps what can be computed again."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from ccp_dml.certificate.image_sample import ENOUGH_PER_CLASS, draw_images
@@ -40,3 +41,11 @@ def test_classes_that_are_left_keep_enough_images():
     sizes = torch.bincount(labels[drawn(labels, 100)], minlength=50)
     assert sorted(set(sizes.tolist())) == [0, ENOUGH_PER_CLASS]
     assert (sizes > 0).sum() == 100 // ENOUGH_PER_CLASS
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 9])
+def test_fewer_images_than_a_class_has_are_of_one_class(most):
+    labels = torch.arange(4).repeat_interleave(8)
+    rows = draw_images(labels, most, torch.Generator().manual_seed(0))
+    assert len(rows) == min(most, 8)
+    assert len(labels[rows].unique()) == 1

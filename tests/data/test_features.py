@@ -1,3 +1,4 @@
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -136,3 +137,18 @@ def test_python_objects_are_never_unpickled(tmp_path, name):
 def test_unknown_split_value_names_the_row(tmp_path):
     split = np.array(["train"] * 4 + ["test", "val", "test", "test"])
     assert "is 'val' in row 5: it must be 'train' or 'test'" in refusal(tmp_path, split=split)
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    features = np.zeros((4, 2), np.float32)
+    np.savez(tmp_path / "f.npz", features=features, labels=np.array([b"\xff", b"\xff", b"b", b"b"]))
+    with pytest.raises(UserError, match=r"labels of .*f\.npz are not valid UTF-8.*save them as strings"):
+        load_features(tmp_path / "f.npz")
+
+
+def test_members_that_are_no_arrays(tmp_path):
+    with zipfile.ZipFile(tmp_path / "f.npz", "w") as archive:
+        archive.writestr("features", "1 2 3")
+        archive.writestr("labels", "a b c")
+    with pytest.raises(UserError, match=r"'features' of .*f\.npz is not an array: write the file with numpy\.savez"):
+        load_features(tmp_path / "f.npz")

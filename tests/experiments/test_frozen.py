@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from ccp_dml.experiments.build import build_network, complete
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.feature_store import FeatureStore
 from ccp_dml.experiments.frozen import FrozenFeatures, digest_of, extract, trained_part, trains_on_features
+from ccp_dml.experiments.locks import lock
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.training import train
 from ccp_dml.experiments.watcher import Watcher
@@ -213,7 +215,8 @@ def test_what_a_killed_extraction_computed_is_kept(settings, tmp_path, breaks_at
     assert part.endswith(".part")
     file = tmp_path / "cache" / part / "features.f16"
     row = whole.source.views[0, 0].nbytes
-    file.write_bytes(file.read_bytes() + bytes(3 * row) + b"torn")  # a block that was being written
+    if breaks_at < 160:
+        file.write_bytes(file.read_bytes() + bytes(3 * row) + b"torn")  # a block that was being written
     counter = Counter()
     resumed = training_features(settings(), counter)
     assert np.array_equal(resumed.source.views, whole.source.views)
@@ -514,3 +517,43 @@ def test_a_benchmark_computes_features_before_its_workers_start(image_folder, we
     assert len(entries(tmp_path)) == 2, "one for training, one for the test"
     assert len(seen_here) == 2, "workers, which are other processes, computed features"
     assert len(list((tmp_path / "bench").rglob("result.json"))) == 4
+
+
+def test_a_part_that_is_longer_than_the_whole_is_begun_anew(settings, tmp_path):
+    whole = training_features(settings(f"run.cache={tmp_path / 'whole'}"))
+    with pytest.raises(KeyboardInterrupt):
+        training_features(settings(), Counter(40))
+    (part,) = (tmp_path / "cache").glob("*.part")
+    with (part / "features.f16").open("ab") as file:
+        file.write(bytes(whole.source.views.nbytes))
+    assert np.array_equal(training_features(settings()).source.views, whole.source.views)
+
+
+def test_who_waits_for_another_process_says_so(settings, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        training_features(settings(), Counter(40))
+    (part,) = (tmp_path / "cache").glob("*.part")
+    holder, notes = ExitStack(), []
+    holder.enter_context(lock(tmp_path / "cache" / f".{part.name.removesuffix('.part')}.lock", "taken"))
+
+    class Waiting(Watcher):
+        def note(self, text):
+            notes.append(text)
+            holder.close()
+
+    training_features(settings(), Waiting())
+    assert notes == ["Another process computes these features; waiting for it."]
+
+
+def test_weights_in_the_users_home(settings, weights, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(weights.parent))
+    at_home = training_features(settings(f"model.weights=~/{weights.name}"))
+    assert np.array_equal(at_home.source.views, training_features(settings()).source.views)
+    assert len(entries(tmp_path)) == 1
+
+
+def test_a_file_whose_name_is_no_text(settings, image_folder, tmp_path):
+    os.rename(image_folder / "class_15" / "0.png", os.fsencode(image_folder) + b"/class_15/caf\xe9.png")
+    trained(settings(), tmp_path / "run")
+    assert "caf\ufffd.png" in (tmp_path / "run" / "gallery.json").read_text(encoding="utf-8")
+    assert (tmp_path / "run" / "report.html").exists()

@@ -10,7 +10,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.experiments.benchmark import Benchmark
 from ccp_dml.experiments.conventional import plan_conventional
 from ccp_dml.experiments.mlrc import ensemble_scores, plan_mlrc
-from ccp_dml.experiments.scoring import EmbeddedTest, load_embedded, save_embedded
+from ccp_dml.experiments.scoring import EmbeddedTest, concatenate, load_embedded, save_embedded
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.functional.retrieval import retrieval_scores
 
@@ -136,3 +136,13 @@ def test_an_ensemble_is_computed_once_unless_a_model_is_newer(tmp_path):
     later = file.stat().st_mtime + 10
     os.utime(folds[1].run.folder / "result.json", (later, later))
     assert ensemble_scores(folds, torch.device("cpu")) == scores
+
+
+def test_models_that_saw_different_test_halves_are_no_ensemble():
+    vectors, labels = torch.randn(6, 3), torch.arange(3).repeat(2)
+    one, other = EmbeddedTest((vectors, labels), None), EmbeddedTest((vectors, labels.flip(0)), None)
+    shorter = EmbeddedTest((vectors[:5], labels[:5]), None)
+    for different in (other, shorter):
+        with pytest.raises(UserError, match=r"different test halves"):
+            concatenate([one, different])
+    assert concatenate([one, one]).queries[0].shape == (6, 6)

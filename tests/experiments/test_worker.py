@@ -7,8 +7,10 @@ import pytest
 from ccp_dml.errors import UserError
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.locks import lock
+from ccp_dml.experiments.logbook import environment
 from ccp_dml.experiments.plan import plan_run, standing
-from ccp_dml.experiments.worker import Failed, Finished, Share, attempt, remember_last, sweep, with_share
+from ccp_dml.experiments.worker import Failed, Finished, Share, attempt, remember_last, with_share
+from ccp_dml.files import write_json
 
 QUICK = ("train.max_steps=8", "train.evaluate_every=4", "train.classes_per_batch=4", "model.embedding_dim=4")
 ALONE = Share(workers=1, threads=1, device=None)
@@ -91,22 +93,11 @@ def test_an_unexpected_error_ends_the_process(features, tmp_path):
 def test_what_a_killed_process_left_is_swept(features, tmp_path):
     run = planned(features, tmp_path / "run")
     run.folder.mkdir()
-    for name in ("environment.json", "log.txt", ".config.toml.abc.part"):
+    write_json(run.folder / "environment.json", environment(["ccp"]))
+    for name in ("log.txt", ".config.toml.abc.part"):
         (run.folder / name).write_text("half")
     assert isinstance(attempt(run, ALONE, build_data, Parent()), Finished)
     assert not list(run.folder.glob(".*.part"))
-
-
-def test_sweeping_keeps_a_started_run(tmp_path):
-    for name in ("config.toml", "environment.json", "log.txt", "checkpoint.pt", ".checkpoint.pt.abc.part"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "problems").mkdir()
-    (tmp_path / "problems" / ".001.safetensors.abc.part").write_text("")
-    (tmp_path / "problems" / "001.safetensors").write_text("")
-    sweep(tmp_path)
-    kept = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
-    expected = {"config.toml", "environment.json", "log.txt", "checkpoint.pt", "problems/001.safetensors"}
-    assert kept == expected
 
 
 def test_two_processes_never_train_in_one_folder(features, tmp_path, monkeypatch):

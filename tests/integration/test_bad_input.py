@@ -1,5 +1,8 @@
 """Every mistake of a user ends with code 2 and one sentence that names the input, and loses nothing."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -189,16 +192,21 @@ def without_a_class(arrays):
     return {name: rows[arrays["labels"] != 1] for name, rows in arrays.items()}
 
 
-def without_an_item(arrays):
-    return {name: rows[1:] for name, rows in arrays.items()}
+def without_a_test_item(arrays):
+    return {name: rows[:-1] for name, rows in arrays.items()}
+
+
+def otherwise(arrays):
+    return {**arrays, "features": arrays["features"] + 1}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (narrower, ("does not fit the network", "another width")),
-        (without_a_class, ("classes and labels", "restore the data")),
-        (without_an_item, ("classes and labels", "restore the data")),
+        (narrower, ("The data (classes, labels or features)", "restore them")),
+        (otherwise, ("The data (classes, labels or features)", "restore them")),
+        (without_a_class, ("The data (classes, labels or features)", "restore them")),
+        (without_a_test_item, ("The data (classes, labels or features)", "restore them")),
     ],
 )
 @pytest.mark.parametrize("steps", [4, 8])
@@ -230,3 +238,65 @@ def test_a_checkpoint_of_another_version_is_refused_and_kept(part, features, tmp
     capsys.readouterr()
     refused(capsys, longer(run, features, 8), "another version", "of_tomorrow", "environment.json")
     assert contents(run) == before
+
+
+def test_a_run_takes_no_steps_back(features, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert train("features c2-ccp", f"data.path={features}", out=run) == 0
+    before = contents(run)
+    capsys.readouterr()
+    refused(capsys, longer(run, features, 2), "train.max_steps=2", "4 steps")
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("metrics.jsonl", None, ("metrics.jsonl", "step 4")),
+        ("result.json", "", ("result.json", "damaged", "remove it")),
+    ],
+)
+def test_a_run_with_a_file_that_is_lost_or_damaged(name, content, words, features, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert train("features c2-ccp", f"data.path={features}", out=run) == 0
+    (run / name).unlink() if content is None else (run / name).write_text(content)
+    before = contents(run)
+    capsys.readouterr()
+    code = longer(run, features, 8) if content is None else main(["train", "--resume", "--out", str(run)])
+    refused(capsys, code, *words)
+    assert contents(run) == before
+
+
+def test_features_without_a_difference_leave_no_folder_that_blocks_the_next_try(features, tmp_path, capsys):
+    arrays = dict(np.load(features))
+    save(features, **{**arrays, "features": np.ones_like(arrays["features"])})
+    assert train("features c2", f"data.path={features}", out=tmp_path / "run") == 2
+    capsys.readouterr()
+    save(features, **arrays)
+    assert train("features c2", f"data.path={features}", out=tmp_path / "run") == 0
+
+
+def test_a_class_whose_name_is_no_text_is_refused_before_anything_is_done(image_folder, tmp_path, capsys):
+    os.rename(image_folder / "class_00", os.fsencode(image_folder) + b"/caf\xe9")
+    code = train("folder c2", f"data.root={image_folder}", "model.backbone=small_cnn", out=tmp_path / "run")
+    refused(capsys, code, "not valid UTF-8", "caf\\udce9", "rename")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_output_below_a_file(features, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert train("features c2", f"data.path={features}", out=tmp_path / "run") == 0
+    capsys.readouterr()
+    refused(capsys, main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "file" / "x.html")]), "is a file")
+    below = ["--methods", "c2", "--out", str(tmp_path / "file" / "bench"), "--set", f"data.path={features}"]
+    refused(capsys, main(["benchmark", "mlrc", "--data", "features", *below]), "is a file", "--out")
+
+
+def test_a_full_disk(features, tmp_path, capsys, monkeypatch):
+    def no_room(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr("ccp_dml.experiments.logbook.Logbook.record", no_room)
+        refused(capsys, train("features c2", f"data.path={features}", out=tmp_path / "run"), "No space left", "room")
+    assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 0

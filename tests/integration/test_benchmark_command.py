@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ccp_dml.cli import main
@@ -256,3 +257,15 @@ def test_another_benchmark_in_the_same_folder_is_refused(features, tmp_path, cap
     assert main(benchmark(features, tmp_path / "out", "c2,ms", "--plan")) == 0
     assert main(benchmark(features, tmp_path / "out", "c2", settings=("optim.lr=0.5",))) == 2
     assert "optim.lr = its default, not 0.5" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_models_of_different_data_do_not_meet_in_a_table(features, tmp_path, capfd):
+    arrays = dict(np.load(features))
+    assert main(benchmark(features, tmp_path / "bench", "c2")) == 0
+    np.savez(features, **{name: np.concatenate([rows[:-2], rows[:-3:-1]]) for name, rows in arrays.items()})
+    assert main(benchmark(features, tmp_path / "bench", "c2")) == 0, "nothing is left to train on other data"
+    capfd.readouterr()
+    assert main(benchmark(features, tmp_path / "bench", "c2,c1")) == 2
+    assert "The data (classes, labels or features) are not those" in " ".join(capfd.readouterr().err.split())
+    assert not (tmp_path / "bench" / "c1").exists()

@@ -211,3 +211,10 @@ def test_values_that_make_no_certificate_are_refused_and_the_old_one_stays(featu
     ):
         refused(capsys, [run, option, value], *words)
     assert written(run) == before
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3])
+def test_few_pairs_are_enough_for_a_wide_interval(features, tmp_path, capsys, pairs):
+    run = train(features, "c2", tmp_path / "run")
+    certificate = certify(capsys, run, "--pairs", pairs)
+    assert all(part["images"] <= 2 * pairs for part in certificate["sets"].values())

@@ -12,6 +12,7 @@ import torch
 
 from ccp_dml.cli import main
 from ccp_dml.experiments.locks import alone_in
+from ccp_dml.experiments.logbook import Logbook
 
 QUICK = (
     "train.max_steps=24",
@@ -100,8 +101,6 @@ def test_the_same_seed_gives_the_same_log_and_another_seed_another(features, tmp
 def test_interrupted_and_resumed_is_as_if_nothing_happened(features, tmp_path, monkeypatch, settings):
     settings = ("train.max_steps=48", *settings)
     assert main(command(features, "c2-ccp", tmp_path / "whole", *settings)) == 0
-
-    from ccp_dml.experiments.logbook import Logbook
 
     record, calls = Logbook.record, []
 
@@ -196,7 +195,8 @@ def test_a_killed_command_says_how_to_go_on(features, tmp_path, monkeypatch, cap
     assert "ccp train --resume --out" in " ".join(capsys.readouterr().err.split())
 
 
-def test_two_processes_do_not_train_one_run(features, tmp_path, capsys):
+def test_two_processes_do_not_train_one_run(features, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ccp_dml.commands.train.SECONDS_FOR_LOADERS", 0.0)
     with alone_in(tmp_path / "run"):
         assert main(command(features, "c2", tmp_path / "run")) == 2
     assert "being trained by another process" in " ".join(capsys.readouterr().err.split())
@@ -268,3 +268,27 @@ def test_a_nan_loss_stops_with_the_step_and_spares_the_checkpoint(features, tmp_
     assert "Traceback" not in message
     assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["trainer"]["step"] == 8
     assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 0
+
+
+def test_a_folder_with_a_result_is_complete(features, tmp_path, monkeypatch):
+    def killed(book, result):  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as end:
+        end.setattr(Logbook, "finish", killed)
+        assert main(command(features, "c2", tmp_path / "run")) == 130
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 0
+    score = f"{100 * result(tmp_path / 'run')['test']['map_at_r']:.1f}"
+    assert score in page, "the report was written without the result"
+
+
+def test_a_run_killed_before_it_began_can_be_started_again(features, tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as early:
+        early.setattr("ccp_dml.experiments.logbook.tomli_w.dumps", killed)
+        assert main(command(features, "c2", tmp_path / "run")) == 130
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["environment.json"]
+    assert main(command(features, "c2", tmp_path / "run")) == 0

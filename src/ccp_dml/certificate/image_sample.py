@@ -18,7 +18,7 @@ def draw_images(labels: Tensor, most: int, generator: torch.Generator) -> Tensor
     order = shuffled[torch.argsort(labels[shuffled], stable=True)]
     _, numbers, sizes = torch.unique(labels[order], return_inverse=True, return_counts=True)
     turn = torch.arange(len(order)) - (sizes.cumsum(0) - sizes)[numbers]  # 0, 1, ... within the class
-    limit = max(ENOUGH_PER_CLASS, _common_size(sizes, most))
+    limit = min(max(ENOUGH_PER_CLASS, _common_size(sizes, most)), most)  # there is room for one class at least
     kept = turn < limit
     taken = torch.randperm(len(sizes), generator=generator)  # classes, in the order in which they are let in
     has_room = torch.empty(len(sizes), dtype=torch.bool)

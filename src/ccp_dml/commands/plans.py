@@ -9,6 +9,8 @@ import typer
 from rich.table import Table
 
 from ccp_dml.commands.console import err, out, print_json, take_termination_as_interrupt
+from ccp_dml.errors import UserError
+from ccp_dml.files import file_in_the_way
 
 if TYPE_CHECKING:
     from ccp_dml.experiments.plan import PlannedRun
@@ -47,14 +49,18 @@ def train_plan(
     import torch
 
     from ccp_dml.experiments.locks import lock
-    from ccp_dml.experiments.rehearsal import refuse_other_backbones, rehearse
+    from ccp_dml.experiments.rehearsal import refuse_other_backbones, refuse_other_data, rehearse
     from ccp_dml.plan_progress import PlanProgress
     from ccp_dml.progress import ProgressWatcher
 
+    if (file := file_in_the_way(folder / ".lock")) is not None:
+        raise UserError(f"{folder} cannot be written, because {file} is a file; give --out another folder.")
     take_termination_as_interrupt()
     watcher = ProgressWatcher(err)
     try:
         refuse_other_backbones(runs)
+        if left:  # tables of finished runs can be made without the data
+            refuse_other_data(runs)
         for note in rehearse(left, watcher):
             watcher.note(note)
     finally:

@@ -12,6 +12,9 @@ from ccp_dml.errors import UserError
 if TYPE_CHECKING:
     from ccp_dml.config import Config
 
+SECONDS_FOR_LOADERS = 10.0
+"""The processes that load images hold a killed run's lock until they notice that they are alone."""
+
 
 def train(
     recipes: Recipes = None,
@@ -36,16 +39,18 @@ def train(
     given = bool(recipes or settings or seed is not None)
     wanted = complete(resolve(recipes or [], settings or [], seed).config) if given or not resume else None
     folder = out_folder or free_folder(recipes or ["run"])
-    with alone_in(folder):
+    with alone_in(folder, SECONDS_FOR_LOADERS):
         return train_in(folder, wanted, resume)
 
 
 def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
     """Start the run `wanted`, or go on with the one in `folder`."""
+    from ccp_dml.experiments.leftovers import sweep
     from ccp_dml.experiments.logbook import Logbook
     from ccp_dml.experiments.training import train as run
     from ccp_dml.progress import ProgressWatcher
 
+    sweep(folder)
     if resume:
         logbook = Logbook.reopen(folder)
         config = logbook.config() if wanted is None else logbook.continue_with(wanted)

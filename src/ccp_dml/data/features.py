@@ -83,13 +83,16 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 def _array(path: Path, archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
     try:
-        return archive[name]
+        array = archive[name]
     except ValueError as error:  # numpy refuses pickles, which could run any code
         raise UserError(
             f"array {name!r} of {path} is not one of plain numbers or strings ({error}): convert it before saving"
         ) from error
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"array {name!r} of {path} cannot be read ({error}): write the file again") from error
+    if not isinstance(array, np.ndarray):
+        raise UserError(f"{name!r} of {path} is not an array: write the file with numpy.savez")
+    return array
 
 
 def _features(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:
@@ -128,5 +131,8 @@ def _strings(path: Path, name: str, array: np.ndarray) -> list[str]:
     if array.ndim != 1:
         raise UserError(f"{name} of {path} have shape {array.shape}: they must have one dimension, one entry per row")
     if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
+        try:
+            array = np.char.decode(array, "utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{name} of {path} are not valid UTF-8 ({error}): save them as strings") from None
     return [str(value) for value in array.tolist()]

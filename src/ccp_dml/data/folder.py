@@ -1,8 +1,8 @@
 """A folder of images: one subfolder per class."""
 
-import os
 from pathlib import Path
 
+from ccp_dml.data.class_folders import images_below
 from ccp_dml.data.halves import SPLITS, divide
 from ccp_dml.data.images import SUFFIXES, ImageFiles, describe_broken, find_broken
 from ccp_dml.data.labelled import DataHalves
@@ -35,7 +35,7 @@ def load_folder(
     for split in SPLITS if given else ("",):
         empty = []
         for folder in _subfolders(root / split):
-            images = _images(folder)
+            images = images_below(folder)
             paths += images
             labels += [folder.name] * len(images)
             splits += [split] * len(images)
@@ -83,14 +83,3 @@ def _has_splits(root: Path) -> bool:
 
 def _subfolders(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-
-
-def _images(folder: Path) -> list[Path]:
-    """All image files below `folder`, in the order of their paths."""
-    found = []
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            Path(parent, name) for name in files if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
-        ]
-    return sorted(found)

@@ -32,6 +32,9 @@ def divide(
     notes = list(notes)
     if not labels:
         raise UserError(f"{origin} has no {item}s that can be read ({'; '.join(notes)}): add some")
+    for name in dict.fromkeys(labels):
+        if not _is_text(name):
+            raise UserError(f"{origin} has a class whose name is not valid UTF-8 ({name!a}): rename it")
     splits = splits if splits is not None else _halved(labels, origin)
     names = {half: [n for n, split in zip(labels, splits, strict=True) if split == half] for half in SPLITS}
     train_sizes, test_sizes = Counter(names["train"]), Counter(names["test"])
@@ -63,6 +66,15 @@ def divide(
     train = _of_split(source, labels, splits, "train", train_classes)
     test = _of_split(source, labels, splits, "test", test_classes)
     return DataHalves(train, TestSet(test), tuple(notes))
+
+
+def _is_text(name: str) -> bool:
+    """Whether the name can be written anywhere; names of folders may hold any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _halved(labels: Sequence[str], origin: str) -> list[str]:

@@ -38,7 +38,7 @@ class ImageFiles:
         return torch.stack(apply_seeded(self._train_transform, images, seed))
 
     def name(self, position: int) -> str:
-        return str(self.paths[position])
+        return os.fsencode(self.paths[position]).decode("utf-8", errors="replace")  # pages and JSON hold no stray bytes
 
     def signature(self, positions: Tensor) -> str:
         contents = [_content(self.paths[position]) for position in positions.tolist()]

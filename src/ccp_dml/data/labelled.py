@@ -61,11 +61,6 @@ class LabelledSet:
         return LabelledSet(self.source, self.positions[kept], labels[kept], names)
 
 
-def labels_digest(*sets: LabelledSet) -> str:
-    """Changes with the classes and with which row carries which label; not with what the items show."""
-    return digest(*(part for each in sets for part in (tensor_digest([("labels", each.labels)]), *each.class_names)))
-
-
 @dataclass(frozen=True)
 class TestSet:
     """What the final scores are measured on. Without a gallery, every item queries all the others."""
@@ -83,3 +78,14 @@ class DataHalves:
     train: LabelledSet
     test: TestSet
     notes: tuple[str, ...] = ()  # what the user should know about the data: what was left out, and why
+
+    def digest(self) -> str:
+        """Changes with the classes, with which item carries which label, and with contents that are in memory.
+
+        Files are not read for it: that would take as long as an epoch.
+        """
+        parts = []
+        for each in filter(None, (self.train, self.test.queries, self.test.gallery)):
+            parts += [tensor_digest([("labels", each.labels)]), *each.class_names]
+            parts += [each.source.signature(each.positions)] if each.source.in_memory else []
+        return digest(*parts)

@@ -187,6 +187,10 @@ def restore(state: dict[str, Any], network: Embedder, projections: IterativeProj
     trainer.objective.load_state_dict(state["objective"])
     projections.load_state_dict(state["projections"])
     trainer.load_state_dict(state["trainer"])
+    if trainer.max_steps is not None and trainer.max_steps < trainer.step:
+        raise UserError(
+            f"train.max_steps={trainer.max_steps} is less than the {trainer.step} steps that the run has taken already."
+        )
     left = evaluations_left(trainer)  # counted from here: max_steps may have grown since a window that it cut short
     projections.max_evaluations = None if left is None else projections.evaluations + left
     restore_random_states(state["random"])

@@ -26,7 +26,7 @@ def build_network(model: ModelConfig, data: LabelledSet | None, seed: int) -> Em
     backbone = create_backbone(
         model.backbone,
         pretrained=model.pretrained and model.weights is None,
-        weights=None if model.weights is None else Path(model.weights),
+        weights=None if model.weights is None else Path(model.weights).expanduser(),
         seed=seed,
         feature_dim=width,
         input_mean=model.input_mean,

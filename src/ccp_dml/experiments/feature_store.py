@@ -10,7 +10,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,13 +66,15 @@ class FeatureStore:
         return np.memmap(file, dtype=np.float16, mode="r", shape=shape)
 
     @contextmanager
-    def writing(self, key: str, row_shape: tuple[int, ...], description: dict[str, Any]) -> Iterator["Writer"]:
-        """Write an entry, alone; a process that wants the same one waits and then finds it."""
+    def writing(
+        self, key: str, row_shape: tuple[int, ...], description: dict[str, Any], on_waiting: Callable[[], None]
+    ) -> Iterator["Writer"]:
+        """Write an entry, alone; a process that wants the same one waits, says so, and then finds it."""
         busy = f"another process has been writing the feature cache {self.root / key} for a day; end it first"
         with writable(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             (self.root / f".{key}.lock").touch()
-        with lock(self.root / f".{key}.lock", busy, SECONDS_FOR_ANOTHER_PROCESS):
+        with lock(self.root / f".{key}.lock", busy, SECONDS_FOR_ANOTHER_PROCESS, on_waiting):
             yield Writer(self.root / key, row_shape, description)
 
     def entries(self) -> list[Entry]:
@@ -111,14 +113,18 @@ class Writer:
         """Whether another process completed the entry while this one waited for it."""
         return self.folder.is_dir()
 
-    def begin(self, rows_per_block: int, rows_per_view: int) -> int:
-        """Rows that are there already, up to the end of a block; what follows is cut off. A view ends with a block."""
+    def begin(self, rows_per_block: int, views: int, rows_per_view: int) -> int:
+        """Rows that are there already, up to the end of a block; what follows is cut off. A view ends with a block.
+
+        A file that is longer than the whole entry was not written by this code, and nothing of it is kept.
+        """
         file = self.part / FEATURES
         with writable(self.folder.parent):
             is_ours = _header(self.part).get("format") == FORMAT  # another version may have written other numbers
             size = file.stat().st_size if is_ours and file.exists() else 0
-            views, rows = divmod(size // self.row_bytes, rows_per_view)
-            kept = views * rows_per_view + rows // rows_per_block * rows_per_block
+            whole_views, rows = divmod(size // self.row_bytes, rows_per_view)
+            kept = whole_views * rows_per_view + rows // rows_per_block * rows_per_block
+            kept = kept if size <= views * rows_per_view * self.row_bytes else 0
             self.part.mkdir(exist_ok=True)
             with file.open("ab") as handle:
                 handle.truncate(kept * self.row_bytes)

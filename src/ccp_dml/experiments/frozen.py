@@ -106,9 +106,13 @@ class FrozenFeatures:
         found = store.read(key, shape)
         if found is None:
             description = {"data": config.data.name, "backbone": config.model.backbone, "images": len(part)}
-            with store.writing(key, shape[2:], {**description, "views": views}) as writer:
+
+            def on_waiting() -> None:
+                watcher.note("Another process computes these features; waiting for it.")
+
+            with store.writing(key, shape[2:], {**description, "views": views}, on_waiting) as writer:
                 if not writer.is_done:
-                    done = writer.begin(BLOCK, rows_per_view=len(part))
+                    done = writer.begin(BLOCK, views, rows_per_view=len(part))
                     for features in extract(config, backbone, part, views, done):
                         writer.append(features)
                         done += len(features)

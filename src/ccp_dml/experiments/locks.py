@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
@@ -11,18 +11,24 @@ from ccp_dml.errors import UserError
 
 
 @contextmanager
-def lock(file: Path, refusal: str, patience_seconds: float = 0.0) -> Iterator[None]:
+def lock(
+    file: Path, refusal: str, patience_seconds: float = 0.0, on_waiting: Callable[[], None] = lambda: None
+) -> Iterator[None]:
     """Hold `file` alone; a UserError with the sentence `refusal` if another process does not let go of it in time.
 
+    `on_waiting` is called where there is one to wait for.
     Whoever holds the lock may remove the file: those who wait for it then wait for its successor.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    deadline = monotonic() + patience_seconds
+    deadline, is_waiting = monotonic() + patience_seconds, False
     while True:
         with file.open("a") as handle:
             while not _taken(handle.fileno()):
                 if monotonic() >= deadline:
                     raise UserError(refusal)
+                if not is_waiting:
+                    is_waiting = True
+                    on_waiting()
                 sleep(0.05)
             if _is_open_at(file, handle.fileno()):
                 yield

@@ -75,10 +75,7 @@ class Logbook:
 
     def _go_on(self, step: int) -> None:
         """Drop what the resumed run will write again: lines after its checkpoint, the result of fewer steps."""
-        if step == 0:
-            self.metrics_file.unlink(missing_ok=True)
-        else:
-            self._forget_after(step)
+        self._forget_after(step)
         if self.next_page is not None:
             if self.next_page.train.max_steps != self.config().train.max_steps:
                 self.result_file.unlink(missing_ok=True)  # or an extension that is broken off would look finished
@@ -90,9 +87,9 @@ class Logbook:
             remedy = "restore the file that model.weights names (or the version that timm downloaded)"
             self._pin("frozen_backbone", digest, "The backbone's weights", remedy)
 
-    def pin_labels(self, digest: str) -> None:
-        """Note which items of which classes the run learns and is selected on; raise if the run began with others."""
-        self._pin("labels", digest, "The classes and labels of the data", "restore the data")
+    def pin_data(self, digest: str) -> None:
+        """Note which data the run is trained and scored on; raise if the run began with others."""
+        self._pin("data", digest, "The data (classes, labels or features)", "restore them")
 
     def _pin(self, name: str, digest: str, what: str, remedy: str) -> None:
         if self.first_page is not None:
@@ -154,7 +151,7 @@ class Logbook:
 
     def rows(self) -> list[dict[str, Any]]:
         """The lines recorded so far."""
-        return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for line in self._lines()]
 
     def save(self, state: dict[str, Any]) -> None:
         save_checkpoint(self.checkpoint_file, state)
@@ -165,12 +162,23 @@ class Logbook:
 
     def _forget_after(self, step: int) -> None:
         """The checkpoint is written after the line: a kill in between leaves a line that will be written again."""
-        kept = []
-        for line in self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True):
+        kept, last = [], 0
+        for line in self._lines():
             if not line.endswith("\n") or json.loads(line)["step"] > step:
                 break
             kept.append(line)
+            last = json.loads(line)["step"]
+        if last != step:
+            raise UserError(
+                f"{self.metrics_file} has lost the lines up to step {step}, where the checkpoint stands; restore the "
+                "file, or start another run."
+            )
         write_text(self.metrics_file, "".join(kept))
+
+    def _lines(self) -> list[str]:
+        if not self.metrics_file.exists():
+            return []
+        return self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
 
     def save_best(self, weights: dict[str, torch.Tensor]) -> None:
         save_weights(self.best_file, weights)
@@ -183,7 +191,12 @@ class Logbook:
     def result(self) -> dict[str, Any] | None:
         if not self.result_file.exists():
             return None
-        result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
+        try:
+            result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(
+                f"{self.result_file} is damaged ({error}); remove it, and --resume scores the run again."
+            ) from None
         return result
 
 

@@ -42,6 +42,14 @@ def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list
     return notes
 
 
+def refuse_other_data(runs: Sequence[PlannedRun]) -> None:
+    """Raise if a run was begun with other data than there are now: a table would mix the two."""
+    load_data = remember_last(build_data)
+    for run in runs:
+        if standing(run.folder).state != "open":
+            Logbook.reopen(run.folder).pin_data(load_data(run.config.data).digest())
+
+
 def refuse_other_backbones(runs: Sequence[PlannedRun]) -> None:
     """Raise if a run was begun with other weights than its frozen backbone has now: a table would mix the two."""
     frozen = FrozenFeatures()

@@ -114,6 +114,11 @@ def concatenate(parts: Sequence[EmbeddedTest]) -> EmbeddedTest:
     """One ensemble: every model's embedding normalised, side by side, normalised again (D26)."""
 
     def joined(sides: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        if not all(torch.equal(labels, sides[0][1]) for _, labels in sides):
+            raise UserError(
+                "The models were scored on different test halves, so that their embeddings cannot stand side by side; "
+                "restore the data, and train those again that saw others."
+            )
         vectors = torch.cat([clip_normalise(embeddings) for embeddings, _ in sides], dim=1)
         return clip_normalise(vectors), sides[0][1]
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ccp_dml.config import Config, DataConfig, ProtocolConfig
-from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet, labels_digest
+from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.loading import loader_processes
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.splits import HOLD_OUT
@@ -24,7 +24,7 @@ from ccp_dml.experiments.run_logging import logged
 from ccp_dml.experiments.scoring import embed_test, save_embedded, score_embeddings
 from ccp_dml.experiments.watcher import Watcher
 from ccp_dml.models.embedder import Embedder
-from ccp_dml.reports.page import write_report
+from ccp_dml.reports.page import write_report_of
 from ccp_dml.seeds import derive_seed
 
 
@@ -61,6 +61,7 @@ def train_and_score(
     for note in halves.notes:
         watcher.note(note)
     refuse_untrainable(config, halves)
+    logbook.pin_data(halves.digest())
     logbook.pin_backbone(frozen.backbone_digest(config))
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, resume=resume)
@@ -71,8 +72,8 @@ def train_and_score(
     save_embedded(logbook.folder, embedded)
     illustrate(logbook.folder, halves.test, embedded, learned, validation)
     write_certificate(config, logbook, network, Parts(learned, validation, test), facts["best_step"], Terms())
+    write_report_of(logbook.folder, result)
     logbook.finish(result)
-    write_report([logbook.folder], logbook.folder / "report.html")
     return result
 
 
@@ -101,7 +102,6 @@ def train_on_classes(
 
     The data set's halves are no argument: nothing here can look at another class (D27).
     """
-    logbook.pin_labels(labels_digest(learned, *filter(None, (validation.queries, validation.gallery))))
     fabric = build_fabric(config.run.device, config.run.precision)
     workers = loader_processes(config.run.workers, learned.source)
     setting = Setting(config, fabric, learned, validation, workers)
@@ -114,9 +114,9 @@ def train_on_classes(
     if state is not None:
         restore(state, network, projections, trainer)
         watcher.note(f"Resuming at step {trainer.step}.")
-    logbook.begin(trainer.step)
-    if state is None:
+    else:
         start_head(network, config, learned, workers)
+    logbook.begin(trainer.step)
     watcher.start(config, trainer.step)
     network.load_state_dict(projections.run())
     rows = logbook.rows()

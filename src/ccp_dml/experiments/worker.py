@@ -23,6 +23,7 @@ from ccp_dml.data.loading import auto_workers
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.experiments.datasets import build_data
 from ccp_dml.experiments.frozen import FrozenFeatures, trains_on_features
+from ccp_dml.experiments.leftovers import sweep
 from ccp_dml.experiments.locks import alone_in
 from ccp_dml.experiments.logbook import Logbook
 from ccp_dml.experiments.plan import PlannedRun
@@ -131,21 +132,12 @@ def attempt(
 
 def open_folder(run: PlannedRun) -> tuple[Logbook, bool]:
     """The run's folder, and whether there is a run in it to resume."""
-    sweep(run.folder)
+    sweep(run.folder, also=(LOG,))
     if not (run.folder / "config.toml").exists():
         return Logbook.open_new(run.folder, run.config, run.command), False
     logbook = Logbook.reopen(run.folder)
     logbook.continue_with(run.config)
     return logbook, True
-
-
-def sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written, and what would make an unstarted run's folder look taken."""
-    for scratch in folder.rglob(".*.part"):
-        scratch.unlink()
-    if not (folder / "config.toml").exists():
-        for name in ("environment.json", LOG):
-            (folder / name).unlink(missing_ok=True)
 
 
 def with_share(config: Config, share: Share, halves: DataHalves) -> Config:

@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ccp_dml.errors import UserError
-from ccp_dml.files import write_text
+from ccp_dml.files import file_in_the_way, write_text
 from ccp_dml.reports import curve_sections, formats, sections
 from ccp_dml.reports.certificate_section import certificate
 from ccp_dml.reports.confusion_sections import confusion
@@ -33,12 +34,19 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     return out
 
 
+def write_report_of(run: Path, result: dict[str, Any]) -> None:
+    """Write the report of a run whose `result` is not in its folder yet: a folder with a result is complete."""
+    write_text(run / "report.html", render([dataclasses.replace(RunFolder.read(run), result=result)]))
+
+
 def page_file(out: Path) -> Path:
     """`out` as the file to write a page to."""
     if Path(out).is_dir():
         raise UserError(
             f"{out} is a folder; give the file that the report is to be written to, such as {out / 'report.html'}."
         )
+    if (file := file_in_the_way(Path(out))) is not None:
+        raise UserError(f"{out} cannot be written, because {file} is a file; give --out another place.")
     return Path(out)
 
 
