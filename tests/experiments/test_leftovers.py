@@ -18,8 +18,17 @@ def test_a_started_run_is_kept_but_for_half_written_files(tmp_path):
     (tmp_path / "problems").mkdir()
     for name in (*kept, ".checkpoint.pt.abc.part", "problems/.001.safetensors.abc.part"):
         (tmp_path / name).write_text("")
+    (tmp_path / "environment.json").write_text(ENVIRONMENT)
     sweep(tmp_path)
     assert files(tmp_path) == kept
+
+
+def test_another_programs_config_makes_no_run(tmp_path):
+    for name in ("config.toml", "environment.json", ".film.mp4.part"):
+        (tmp_path / name).write_text("{}")
+    before = files(tmp_path)
+    sweep(tmp_path)
+    assert files(tmp_path) == before
 
 
 def test_what_was_written_before_a_run_began_goes(tmp_path):
