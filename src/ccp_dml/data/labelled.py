@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -79,6 +80,7 @@ class DataHalves:
     test: TestSet
     notes: tuple[str, ...] = ()  # what the user should know about the data: what was left out, and why
 
+    @cached_property
     def digest(self) -> str:
         """Changes with the classes, with which item carries which label, and with contents that are in memory.
 

@@ -164,10 +164,10 @@ class Logbook:
         """The checkpoint is written after the line: a kill in between leaves a line that will be written again."""
         kept, last = [], 0
         for line in self._lines():
-            if not line.endswith("\n") or json.loads(line)["step"] > step:
+            if not line.endswith("\n") or (reached := json.loads(line)["step"]) > step:
                 break
             kept.append(line)
-            last = json.loads(line)["step"]
+            last = reached
         if last != step:
             raise UserError(
                 f"{self.metrics_file} has lost the lines up to step {step}, where the checkpoint stands; restore the "

@@ -47,7 +47,7 @@ def refuse_other_data(runs: Sequence[PlannedRun]) -> None:
     load_data = remember_last(build_data)
     for run in runs:
         if standing(run.folder).state != "open":
-            Logbook.reopen(run.folder).pin_data(load_data(run.config.data).digest())
+            Logbook.reopen(run.folder).pin_data(load_data(run.config.data).digest)
 
 
 def refuse_other_backbones(runs: Sequence[PlannedRun]) -> None:

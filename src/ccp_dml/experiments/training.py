@@ -61,7 +61,7 @@ def train_and_score(
     for note in halves.notes:
         watcher.note(note)
     refuse_untrainable(config, halves)
-    logbook.pin_data(halves.digest())
+    logbook.pin_data(halves.digest)
     logbook.pin_backbone(frozen.backbone_digest(config))
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, resume=resume)
