@@ -529,7 +529,8 @@ def test_a_part_that_is_longer_than_the_whole_is_begun_anew(settings, tmp_path):
     assert np.array_equal(training_features(settings()).source.views, whole.source.views)
 
 
-def test_who_waits_for_another_process_says_so(settings, tmp_path):
+def test_who_waits_for_another_process_says_so(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr("ccp_dml.experiments.feature_store.SECONDS_FOR_ANOTHER_PROCESS", 10.0)  # not for ever
     with pytest.raises(KeyboardInterrupt):
         training_features(settings(), Counter(40))
     (part,) = (tmp_path / "cache").glob("*.part")
