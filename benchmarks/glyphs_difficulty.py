@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.evaluation import score
+from ccp_dml.foundation.randomness import generator
 from ccp_dml.functional.distances import l2_normalise
 from ccp_dml.functional.retrieval import retrieval_scores
 from ccp_dml.models.backbones import create_backbone
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.models.small_cnn import standardise
-from ccp_dml.seeds import generator
 
 NETWORKS = 3  # untrained ones, of different seeds
 

@@ -5,6 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
+pytest_plugins = ["support.browser", "support.made_up_runs"]
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():

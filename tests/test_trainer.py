@@ -5,9 +5,9 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from ccp_dml.activity import note_pairs
 from ccp_dml.errors import NonFiniteError
 from ccp_dml.functional.retrieval import RetrievalScores
+from ccp_dml.losses.activity import note_pairs
 from ccp_dml.projections import IterativeProjections
 from ccp_dml.trainer import Trainer, decaying_parameters
 

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ccp_dml.foundation.randomness import generator
+from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.patience import Patience
 from ccp_dml.proxies import ClassProxies, Space, select_proxies
-from ccp_dml.seeds import generator
-from ccp_dml.stopwatch import Stopwatch
 
 Snapshot = dict[str, Tensor]
 

@@ -11,11 +11,11 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ccp_dml.activity import MeasuredPairs, PairActivity, pair_activity, recorded_pairs
 from ccp_dml.errors import NonFiniteError
+from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.functional.retrieval import RetrievalScores
-from ccp_dml.stopwatch import Stopwatch
+from ccp_dml.losses.activity import MeasuredPairs, PairActivity, pair_activity, recorded_pairs
 
 
 class Problem(Protocol):

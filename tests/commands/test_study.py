@@ -11,9 +11,9 @@ import time
 import pytest
 
 from ccp_dml.cli import main
-from ccp_dml.experiments.datasets import build_data
-from ccp_dml.experiments.studies import search
-from ccp_dml.experiments.worker import Evaluated, Stopped, attempt
+from ccp_dml.plans.worker import Evaluated, Stopped, attempt
+from ccp_dml.runs.datasets import build_data
+from ccp_dml.studies.search import search
 
 QUICK = ("train.evaluate_every=4", "train.classes_per_batch=3", "model.embedding_dim=4", "protocol.folds=2")
 PATIENT_SECONDS = 240  # machines may be busy; only a hang reaches this

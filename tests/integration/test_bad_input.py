@@ -297,6 +297,6 @@ def test_a_full_disk(features, tmp_path, capsys, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as full:
-        full.setattr("ccp_dml.experiments.logbook.Logbook.record", no_room)
+        full.setattr("ccp_dml.records.logbook.Logbook.record", no_room)
         refused(capsys, train("features c2", f"data.path={features}", out=tmp_path / "run"), "No space left", "room")
     assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 0

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from ccp_dml.cli import main
-from ccp_dml.experiments import runner
-from ccp_dml.experiments.datasets import build_data
-from ccp_dml.experiments.worker import Failed, Share, attempt
+from ccp_dml.plans import runner
+from ccp_dml.plans.worker import Failed, Share, attempt
+from ccp_dml.runs.datasets import build_data
 
 QUICK = (
     "train.max_steps=120",

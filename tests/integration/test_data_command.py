@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from ccp_dml.cli import main
-from ccp_dml.data.cars196 import CARS196
-from ccp_dml.data.cub import CUB
-from ccp_dml.data.downloads import RemoteFile
-from ccp_dml.data.inshop import INSHOP
-from ccp_dml.data.inventory import SplitSize
-from ccp_dml.experiments.datasets import PUBLISHED
+from ccp_dml.data.published.cars196 import CARS196
+from ccp_dml.data.published.cub import CUB
+from ccp_dml.data.published.downloads import RemoteFile
+from ccp_dml.data.published.inshop import INSHOP
+from ccp_dml.data.published.inventory import SplitSize
+from ccp_dml.runs.datasets import PUBLISHED
 
 NAMES = {99: "099.Ovenbird", 100: "100.Brown_Pelican", 101: "101.White_Pelican", 102: "102.Western_Wood_Pewee"}
 NOBODY = "http://127.0.0.1:1/"  # nothing listens there
@@ -319,7 +319,7 @@ def test_training_on_mnist_validates_on_held_out_images(tmp_path):
 
 
 def test_cache_of_a_data_set_in_memory(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ccp_dml.data.preparation.prepare", lambda *_: None)
+    monkeypatch.setattr("ccp_dml.data.published.preparation.prepare", lambda *_: None)
     refused(capsys, prepare("mnist", tmp_path, "--cache", 64), "nothing to cache")
 
 

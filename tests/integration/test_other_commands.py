@@ -36,7 +36,7 @@ def test_evaluate_repeats_the_scores_of_the_run(two_runs, capsys):
 def test_several_runs_are_separated_and_concatenated(two_runs, features, capsys):
     import numpy as np
 
-    from ccp_dml.checkpoint import load_weights
+    from ccp_dml.foundation.checkpoint import load_weights
 
     capsys.readouterr()
     assert main(["evaluate", *map(str, two_runs), "--json"]) == 0

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from ccp_dml.cli import main
-from ccp_dml.experiments.locks import alone_in
-from ccp_dml.experiments.logbook import Logbook
+from ccp_dml.foundation.locks import alone_in
+from ccp_dml.records.logbook import Logbook
 
 QUICK = (
     "train.max_steps=24",
@@ -288,7 +288,7 @@ def test_a_run_killed_before_it_began_can_be_started_again(features, tmp_path, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as early:
-        early.setattr("ccp_dml.experiments.logbook.tomli_w.dumps", killed)
+        early.setattr("ccp_dml.records.logbook.tomli_w.dumps", killed)
         assert main(command(features, "c2", tmp_path / "run")) == 130
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["environment.json"]
     assert main(command(features, "c2", tmp_path / "run")) == 0

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from ccp_dml.records.run_folder import RunFolder, read_runs
 from ccp_dml.reports.comparison import compare, differing_settings, percent
-from ccp_dml.reports.run_folder import RunFolder, read_runs
 
 
 @pytest.fixture

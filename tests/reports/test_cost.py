@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from ccp_dml.records.run_folder import read_runs
 from ccp_dml.reports.cost import Cost
-from ccp_dml.reports.cost_sections import cost
-from ccp_dml.reports.run_folder import read_runs
+from ccp_dml.reports.sections.cost import cost
 
 
 def rewrite(run: Path, **changes: object) -> None:

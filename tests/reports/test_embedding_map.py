@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from ccp_dml.records.problem_map import ProblemMap, write_problem
+from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports import embedding_map as module
-from ccp_dml.reports import map_pictures
 from ccp_dml.reports.embedding_map import MARGIN, SIZE, EmbeddingMap, embedding_map
-from ccp_dml.reports.map_sections import embedding_maps
-from ccp_dml.reports.problem_maps import ProblemMap, write_problem
-from ccp_dml.reports.run_folder import RunFolder
+from ccp_dml.reports.sections.embedding_map import embedding_maps
+from ccp_dml.runs.illustrations import map_pictures
 
 WriteMaps = Callable[..., list[ProblemMap]]
 

@@ -8,9 +8,9 @@ import pytest
 import tomli_w
 
 from ccp_dml.errors import UserError
+from ccp_dml.records.run_folder import read_runs
 from ccp_dml.reports import page as page_module
 from ccp_dml.reports.page import sections_of_many, sections_of_one, write_report
-from ccp_dml.reports.run_folder import read_runs
 
 ATTACK = "<script>alert('x')</script>"
 

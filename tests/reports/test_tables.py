@@ -4,7 +4,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ccp_dml.reports.run_folder import RunFolder, read_runs
+from ccp_dml.records.run_folder import RunFolder, read_runs
 from ccp_dml.reports.tables import comparison_table, evaluation_table
 
 

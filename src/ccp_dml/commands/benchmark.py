@@ -47,16 +47,16 @@ def benchmark(
 
     Example: `ccp benchmark mlrc --data cub --methods c2,c2-xbm,c2-ccp --set data.root=DIR`
     """
-    from ccp_dml.experiments import runner
-    from ccp_dml.experiments.benchmark import Benchmark, default_folder, extend, write_down
-    from ccp_dml.experiments.conventional import plan_conventional
-    from ccp_dml.experiments.mlrc import plan_mlrc
-    from ccp_dml.experiments.outcome import write_outcome
-    from ccp_dml.experiments.plan import refuse_changed, standing
-    from ccp_dml.experiments.recipe_names import parse_data, parse_methods, recipe_label
-    from ccp_dml.reports.benchmark_folder import BenchmarkFolder
-    from ccp_dml.reports.benchmark_formats import as_terminal, table_values
-    from ccp_dml.reports.benchmark_page import write_benchmark_report
+    from ccp_dml.benchmark.conventional import plan_conventional
+    from ccp_dml.benchmark.folder import BenchmarkFolder
+    from ccp_dml.benchmark.formats import as_terminal, table_values
+    from ccp_dml.benchmark.mlrc import plan_mlrc
+    from ccp_dml.benchmark.outcome import write_outcome
+    from ccp_dml.benchmark.page import write_benchmark_report
+    from ccp_dml.benchmark.request import Benchmark, default_folder, extend, write_down
+    from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
+    from ccp_dml.plans import runner
+    from ccp_dml.plans.plan import refuse_changed, standing
 
     refuse_unknown_paper(paper)
     wanted = Benchmark(protocol.value, parse_data(data), parse_methods(methods), repeats, tuple(settings or ()))
@@ -98,8 +98,8 @@ def benchmark(
 
 
 def refuse_unknown_paper(name: str | None) -> None:
-    from ccp_dml.layers import nearest
-    from ccp_dml.reports.published import DATASETS
+    from ccp_dml.benchmark.paper import DATASETS
+    from ccp_dml.config.layers import nearest
 
     if name is not None and name not in DATASETS:
         known = nearest(name, list(DATASETS)) or f"; there are {', '.join(DATASETS)}"

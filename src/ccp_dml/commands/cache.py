@@ -10,7 +10,7 @@ from ccp_dml.commands.console import Json, out, print_json
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
-    from ccp_dml.experiments.feature_store import Entry
+    from ccp_dml.runs.feature_store import Entry
 
 
 def cache(
@@ -25,8 +25,8 @@ def cache(
 
     Examples: `ccp cache`, `ccp cache --clear`, `ccp cache 3f2a --clear`
     """
-    from ccp_dml.experiments.feature_store import FeatureStore
-    from ccp_dml.files import cache_home
+    from ccp_dml.foundation.files import cache_home
+    from ccp_dml.runs.feature_store import FeatureStore
 
     root = cache_home() / "features" if folder is None else folder
     if folder is not None and not folder.is_dir():
@@ -65,7 +65,7 @@ def values(entry: "Entry") -> dict[str, Any]:
 
 
 def state(entry: "Entry") -> str:
-    from ccp_dml.experiments.feature_store import FORMAT
+    from ccp_dml.runs.feature_store import FORMAT
 
     if entry.description.get("format") != FORMAT:
         return "of another version"

@@ -20,8 +20,8 @@ def config(
     """
     import tomli_w
 
-    from ccp_dml.experiments.build import complete
-    from ccp_dml.layers import flatten, resolve
+    from ccp_dml.config.layers import flatten, resolve
+    from ccp_dml.runs.build import complete
 
     resolved = resolve(recipes or [], settings or [])
     tables = complete(resolved.config).as_tables()

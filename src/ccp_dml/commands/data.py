@@ -10,8 +10,8 @@ from ccp_dml.commands.console import Json, err, out, print_json
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
-    from ccp_dml.data.published import Published
-    from ccp_dml.data.verification import Verification
+    from ccp_dml.data.published.published_set import Published
+    from ccp_dml.data.published.verification import Verification
 
 data_app = typer.Typer(help="Bring published data sets into a folder, and check them.", no_args_is_help=True)
 
@@ -41,10 +41,10 @@ def prepare(
     Example: `ccp data prepare cub --root data/cub --from CUB_200_2011.tgz`
     """
     from ccp_dml.commands.counting import CountingProgress
-    from ccp_dml.data.preparation import Steps
-    from ccp_dml.data.preparation import prepare as run
-    from ccp_dml.data.verification import refuse_incomplete
-    from ccp_dml.data.verification import verify as check
+    from ccp_dml.data.published.preparation import Steps
+    from ccp_dml.data.published.preparation import prepare as run
+    from ccp_dml.data.published.verification import refuse_incomplete
+    from ccp_dml.data.published.verification import verify as check
 
     published, root = _published(name), root.expanduser()
     with CountingProgress(err, unit="bytes") as progress:
@@ -72,8 +72,8 @@ def verify(
 
     Example: `ccp data verify cub --root data/cub`
     """
-    from ccp_dml.data.verification import refuse_incomplete
-    from ccp_dml.data.verification import verify as check
+    from ccp_dml.data.published.verification import refuse_incomplete
+    from ccp_dml.data.published.verification import verify as check
 
     verification = check(_published(name), root.expanduser(), deep)
     if as_json:
@@ -84,8 +84,8 @@ def verify(
 
 
 def _published(name: str) -> "Published":
-    from ccp_dml.experiments.datasets import PUBLISHED
-    from ccp_dml.layers import nearest
+    from ccp_dml.config.layers import nearest
+    from ccp_dml.runs.datasets import PUBLISHED
 
     if name not in PUBLISHED:
         known = nearest(name, list(PUBLISHED)) or f"; there are {', '.join(PUBLISHED)}"
@@ -95,7 +95,7 @@ def _published(name: str) -> "Published":
 
 def _build_cache(published: "Published", root: Path, side: int) -> None:
     from ccp_dml.commands.counting import CountingProgress
-    from ccp_dml.data.image_cache import build_cache
+    from ccp_dml.data.published.image_cache import build_cache
 
     if published.read is None:
         raise UserError(

@@ -29,13 +29,13 @@ def evaluate(
     from ccp_dml.reports.tables import evaluation_table
 
     if raw:
-        from ccp_dml.experiments.raw_backbone import score_raw_backbone
-        from ccp_dml.layers import resolve
+        from ccp_dml.config.layers import resolve
+        from ccp_dml.runs.raw_backbone import score_raw_backbone
 
         scores = score_raw_backbone(resolve([str(recipe) for recipe in runs], settings or []).config)
     else:
-        from ccp_dml.experiments.scoring import evaluate_runs
-        from ccp_dml.progress import ProgressWatcher
+        from ccp_dml.commands.progress import ProgressWatcher
+        from ccp_dml.runs.scoring import evaluate_runs
 
         with closing(ProgressWatcher(err)) as watcher:
             scores = evaluate_runs(runs, watcher, settings or [])

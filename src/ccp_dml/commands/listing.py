@@ -24,7 +24,7 @@ def list_things(kind: Annotated[Kind, typer.Argument(help="What to list.")], as_
 
     Example: `ccp list recipes`
     """
-    from ccp_dml.experiments.catalogue import catalogue
+    from ccp_dml.commands.catalogue import catalogue
 
     entries = catalogue(kind.value)
     if as_json:

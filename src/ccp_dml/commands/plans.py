@@ -10,11 +10,11 @@ from rich.table import Table
 
 from ccp_dml.commands.console import err, out, print_json, take_termination_as_interrupt
 from ccp_dml.errors import UserError
-from ccp_dml.files import file_in_the_way
+from ccp_dml.foundation.files import file_in_the_way
 
 if TYPE_CHECKING:
-    from ccp_dml.experiments.plan import PlannedRun
-    from ccp_dml.experiments.runner import Failure, PlanWatcher
+    from ccp_dml.plans.plan import PlannedRun
+    from ccp_dml.plans.runner import Failure, PlanWatcher
 
 ShowPlan = Annotated[bool, typer.Option("--plan", help="List the runs and what is done; train nothing.")]
 Workers = Annotated[
@@ -48,10 +48,10 @@ def train_plan(
     """
     import torch
 
-    from ccp_dml.experiments.locks import lock
-    from ccp_dml.experiments.rehearsal import refuse_other_backbones, refuse_other_data, rehearse
-    from ccp_dml.plan_progress import PlanProgress
-    from ccp_dml.progress import ProgressWatcher
+    from ccp_dml.commands.plan_progress import PlanProgress
+    from ccp_dml.commands.progress import ProgressWatcher
+    from ccp_dml.foundation.locks import lock
+    from ccp_dml.plans.rehearsal import refuse_other_backbones, refuse_other_data, rehearse
 
     if (file := file_in_the_way(folder / ".lock")) is not None:
         raise UserError(f"{folder} cannot be written, because {file} is a file; give --out another folder.")
@@ -77,7 +77,7 @@ def train_plan(
 
 def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: str = "") -> None:
     """The runs, their cost in steps, and how far each has come; `note` tells what is not known yet."""
-    from ccp_dml.experiments.plan import standing
+    from ccp_dml.plans.plan import standing
 
     standings = [standing(one.run.folder) for one in planned]
     if as_json:
@@ -118,7 +118,7 @@ def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: s
 
 def plan_totals(planned: Sequence[PlanEntry]) -> dict[str, int | None]:
     """How many runs are in which state, and the steps left; None where patience decides about some of them."""
-    from ccp_dml.experiments.plan import standing
+    from ccp_dml.plans.plan import standing
 
     standings = [(one.run.steps, standing(one.run.folder)) for one in planned]
     states = [how.state for _, how in standings]
@@ -135,7 +135,7 @@ def failed_values(failures: "Sequence[Failure]") -> list[dict[str, str]]:
 
 
 def show_failures(failures: "Sequence[Failure]", total: int, then: str = "the same command tries them again") -> None:
-    from ccp_dml.experiments.worker import LOG
+    from ccp_dml.plans.worker import LOG
 
     err.print(f"{len(failures)} of {total} runs failed; {then}:", style="red")
     for one in failures:

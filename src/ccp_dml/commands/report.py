@@ -17,9 +17,9 @@ def report(
 
     Example: `ccp report runs/c2 runs/c2-ccp --out comparison.html`
     """
-    from ccp_dml.reports.benchmark_folder import is_benchmark
+    from ccp_dml.benchmark.folder import is_benchmark
+    from ccp_dml.records.run_folder import read_runs
     from ccp_dml.reports.page import write_report
-    from ccp_dml.reports.run_folder import read_runs
     from ccp_dml.reports.tables import comparison_table
 
     if any(map(is_benchmark, runs)):
@@ -33,9 +33,9 @@ def report(
 
 def report_benchmark(folders: list[Path], out_file: Path | None) -> None:
     """The page of one benchmark, in its folder unless another place is named."""
-    from ccp_dml.reports.benchmark_folder import BenchmarkFolder
-    from ccp_dml.reports.benchmark_formats import as_terminal
-    from ccp_dml.reports.benchmark_page import write_benchmark_report
+    from ccp_dml.benchmark.folder import BenchmarkFolder
+    from ccp_dml.benchmark.formats import as_terminal
+    from ccp_dml.benchmark.page import write_benchmark_report
 
     if len(folders) > 1:
         raise UserError(

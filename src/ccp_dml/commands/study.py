@@ -12,9 +12,9 @@ from ccp_dml.commands.plans import PlanEntry, ShowPlan, Workers, failed_values, 
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
-    from ccp_dml.experiments.studies.request import StudyRequest
-    from ccp_dml.experiments.studies.study import Conclusion, Study
-    from ccp_dml.reports.study_report import StudyReport
+    from ccp_dml.reports.study import StudyReport
+    from ccp_dml.studies.request import StudyRequest
+    from ccp_dml.studies.study import Conclusion, Study
 
 
 SELECTED_ON_TEST = (
@@ -55,10 +55,10 @@ def study(
 
     Example: `ccp study pool --data glyphs --set "study.pool_per_class=[1, 4, 12]"`
     """
-    from ccp_dml.experiments.plan import refuse_changed
-    from ccp_dml.experiments.recipe_names import parse_data, parse_losses
-    from ccp_dml.experiments.studies.request import StudyRequest, refuse_other_study, write_down
-    from ccp_dml.reports.study_report import write_study_report  # before hours of training, should it not be there
+    from ccp_dml.config.recipes import parse_data, parse_losses
+    from ccp_dml.plans.plan import refuse_changed
+    from ccp_dml.reports.study import write_study_report  # before hours of training, should it not be there
+    from ccp_dml.studies.request import StudyRequest, refuse_other_study, write_down
 
     chosen = study_named(name)
     if storage is not None and not chosen.uses_storage:
@@ -119,8 +119,8 @@ def study(
 
 
 def study_named(name: str) -> "Study":
-    from ccp_dml.experiments.studies import STUDIES
-    from ccp_dml.layers import nearest
+    from ccp_dml.config.layers import nearest
+    from ccp_dml.studies import STUDIES
 
     if name not in STUDIES:
         known = nearest(name, list(STUDIES)) or f"; there are {', '.join(STUDIES)}"
@@ -129,8 +129,8 @@ def study_named(name: str) -> "Study":
 
 
 def as_report(request: "StudyRequest", folder: Path, chosen: "Study", found: "Conclusion") -> "StudyReport":
-    from ccp_dml.experiments.recipe_names import recipe_label
-    from ccp_dml.reports.study_report import StudyReport
+    from ccp_dml.config.recipes import recipe_label
+    from ccp_dml.reports.study import StudyReport
 
     title = f"{request.study} on {recipe_label(request.data)}" + (", the paper's settings" if request.is_full else "")
     return StudyReport(
@@ -146,7 +146,7 @@ def as_report(request: "StudyRequest", folder: Path, chosen: "Study", found: "Co
 
 def command(request: "StudyRequest", folder: Path) -> str:
     """What a person types to do the study again."""
-    from ccp_dml.experiments.studies.request import without_password
+    from ccp_dml.studies.request import without_password
 
     words = ["ccp", "study", request.study, "--data", request.data, "--loss", ",".join(request.losses)]
     words += ["--full"] if request.is_full else []

@@ -10,7 +10,7 @@ from ccp_dml.commands.console import Recipes, Settings, err, out, take_terminati
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
-    from ccp_dml.config import Config
+    from ccp_dml.config.schema import Config
 
 SECONDS_FOR_LOADERS = 10.0
 """The processes that load images hold a killed run's lock until they notice that they are alone."""
@@ -29,10 +29,10 @@ def train(
 
     Example: `ccp train glyphs c2-ccp --seed 1 --out runs/first`
     """
-    from ccp_dml.experiments.build import complete
-    from ccp_dml.experiments.locks import alone_in
-    from ccp_dml.experiments.logbook import free_folder
-    from ccp_dml.layers import resolve
+    from ccp_dml.config.layers import resolve
+    from ccp_dml.foundation.locks import alone_in
+    from ccp_dml.records.logbook import free_folder
+    from ccp_dml.runs.build import complete
 
     if resume and out_folder is None:
         raise UserError("--resume needs --out DIR, the folder of the run to continue.")
@@ -45,10 +45,10 @@ def train(
 
 def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
     """Start the run `wanted`, or go on with the one in `folder`."""
-    from ccp_dml.experiments.leftovers import sweep
-    from ccp_dml.experiments.logbook import Logbook
-    from ccp_dml.experiments.training import train as run
-    from ccp_dml.progress import ProgressWatcher
+    from ccp_dml.commands.progress import ProgressWatcher
+    from ccp_dml.records.leftovers import sweep
+    from ccp_dml.records.logbook import Logbook
+    from ccp_dml.runs.training import train as run
 
     sweep(folder)
     if resume:
@@ -78,7 +78,7 @@ def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
 
 def print_result(folder: Path, result: dict[str, Any]) -> None:
     """The readable end of a run: the scores, where the files are, what to type next."""
-    from ccp_dml.reports.run_folder import RunFolder
+    from ccp_dml.records.run_folder import RunFolder
     from ccp_dml.reports.tables import comparison_table
 
     out.print(comparison_table([RunFolder.read(folder)]))

@@ -6,7 +6,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccp_dml.data.labelled import LabelledSet, Source
-from ccp_dml.seeds import generator
+from ccp_dml.foundation.randomness import generator
 
 
 class FeatureViews:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ccp_dml.data.halves import SPLITS, divide
 from ccp_dml.data.labelled import DataHalves
-from ccp_dml.digests import tensor_digest
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.digests import tensor_digest
 
 
 class FeatureRows:

@@ -26,12 +26,12 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from ccp_dml import seeds
 from ccp_dml.data import glyph_drawing
 from ccp_dml.data.glyph_drawing import FACES, SIDE, clean_drawing, distort
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
-from ccp_dml.digests import digest, tensor_digest
-from ccp_dml.files import cache_home
+from ccp_dml.foundation import randomness
+from ccp_dml.foundation.digests import digest, tensor_digest
+from ccp_dml.foundation.files import cache_home
 
 CHARACTERS = (
     "0123456789"
@@ -85,7 +85,7 @@ class GlyphSource:
     def load(self, positions: Tensor, seed: int | None) -> Tensor:
         images = self.images[positions]
         if seed is not None:
-            images = augment(images, seeds.generator(seed, "augment"))
+            images = augment(images, randomness.generator(seed, "augment"))
         return images.expand(-1, 3, -1, -1)
 
     def name(self, position: int) -> str:
@@ -122,7 +122,7 @@ def draw(images_per_class: int) -> tuple[Tensor, Tensor]:
             face, drawing = clean[image % len(clean)]
             drawings.append(drawing)
             faces.append(face)
-    generator = seeds.generator(SEED, "glyphs")
+    generator = randomness.generator(SEED, "glyphs")
     # Shuffled, so that the neighbours which clutter an image are of any class.
     order = torch.randperm(len(drawings), generator=generator)
     images = torch.empty(len(drawings), 1, SIDE, SIDE, dtype=torch.uint8)

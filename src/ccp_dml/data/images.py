@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ccp_dml.data.listing import listing
 from ccp_dml.data.transforms import ImageTransform, apply_seeded
-from ccp_dml.digests import digest, file_digest
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.digests import digest, file_digest
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ccp_dml.digests import digest, tensor_digest
+from ccp_dml.foundation.digests import digest, tensor_digest
 
 
 class Source(Protocol):

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ccp_dml import seeds
 from ccp_dml.data.feature_views import FeatureViews
 from ccp_dml.data.labelled import LabelledSet, Source
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.errors import UserError
+from ccp_dml.foundation import randomness
 
 Batch = tuple[Tensor, Tensor]  # inputs (B, ...), labels (B,)
 BLOCK = 128
@@ -94,7 +94,8 @@ def _plain(rows: Tensor, batch_size: int) -> list[Request]:
 
 def _seeded(rows: Tensor, seed: int) -> list[Request]:
     return [
-        (block.tolist(), seeds.derive_seed(seed, "block", number)) for number, block in enumerate(rows.split(BLOCK))
+        (block.tolist(), randomness.derive_seed(seed, "block", number))
+        for number, block in enumerate(rows.split(BLOCK))
     ]
 
 
@@ -109,7 +110,7 @@ class _TrainingRequests:
         epoch, position = self._sampler.epoch, self._sampler.position
         while True:
             rows = self._sampler.batch(epoch, position)
-            yield rows.tolist(), seeds.derive_seed(self._seed, "augmentation", epoch, position, self._sampler.rank)
+            yield rows.tolist(), randomness.derive_seed(self._seed, "augmentation", epoch, position, self._sampler.rank)
             position += 1
             if position == len(self._sampler):
                 epoch, position = epoch + 1, 0

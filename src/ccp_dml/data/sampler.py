@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ccp_dml import seeds
 from ccp_dml.errors import UserError
+from ccp_dml.foundation import randomness
 
 
 class Deck:
@@ -120,7 +120,7 @@ class ClassBalancedBatches:
 
     def _plan(self, epoch: int) -> Tensor:
         """All global batches of an epoch (len, classes_per_batch * images_per_class): one O(N) job per epoch."""
-        generator = seeds.generator(self.seed, "batches", epoch)
+        generator = randomness.generator(self.seed, "batches", epoch)
         classes = Deck(list(range(len(self._rows_of_class))), generator)
         images = [Deck(rows, generator) for rows in self._rows_of_class]
         return torch.tensor(

@@ -6,7 +6,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccp_dml.data.labelled import DataHalves, Source
-from ccp_dml.digests import digest
+from ccp_dml.foundation.digests import digest
 
 
 class Unaugmented:

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.randomness import generator
 from ccp_dml.functional.distances import pairwise_squared_distances
 from ccp_dml.losses.proxy_losses import ProxyAnchorLoss
-from ccp_dml.seeds import generator
 
 
 class HierarchicalProxyAnchorLoss(nn.Module):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ccp_dml.activity import note_pairs
 from ccp_dml.functional.distances import NORMALISERS, at_least_float32, pairwise_distances, pairwise_similarities
+from ccp_dml.losses.activity import note_pairs
 
 
 @dataclass(frozen=True)

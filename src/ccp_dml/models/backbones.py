@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.bn_inception import WEIGHTS_FILE, BNInception
 from ccp_dml.models.input_normalisation import InputNormalisation
 from ccp_dml.models.precomputed import PrecomputedFeatures
@@ -21,7 +22,6 @@ from ccp_dml.models.resnet20v2 import ResNet20V2
 from ccp_dml.models.small_cnn import SmallCNN
 from ccp_dml.models.timm_backbone import TimmBackbone
 from ccp_dml.models.weights import load_weights
-from ccp_dml.seeds import derive_seed
 
 # The networks written here. A further one is a further line.
 BACKBONES: dict[str, Callable[[], nn.Module]] = {

@@ -46,7 +46,7 @@ class Embedder(nn.Module):
         normalise: "clip", v / max(1, ||v||) (D20), or "l2".
         freeze_batch_norm: batch-norm layers never learn (D14). Switch it off for a network trained from scratch.
         freeze_backbone: only the head learns; the backbone stays in inference mode, and its features are rounded to
-            half precision, as they are stored where they are computed once (see `experiments.frozen`).
+            half precision, as they are stored where they are computed once (see `runs.frozen`).
         scale_features: features are centred and scaled by constants that `start_as_pca` measures.
         hidden_dim: width of a hidden layer beside the linear one; None: there is none.
         generator: draws the head's weights; without one they are those of seed 0.

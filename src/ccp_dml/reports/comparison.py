@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ccp_dml.reports.run_folder import RunFolder, run_labels
+from ccp_dml.records.run_folder import RunFolder, run_labels
 
 MISSING = "\N{EN DASH}"  # stands where there is no value
 SCORES = {"map_at_r": "MAP@R", "r_precision": "P@R", "precision_at_1": "P@1"}

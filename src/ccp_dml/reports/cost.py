@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from statistics import mean
 from typing import Self
 
-from ccp_dml.reports.run_folder import RunFolder, number
+from ccp_dml.records.run_folder import RunFolder, number
 
 
 @dataclass(frozen=True)

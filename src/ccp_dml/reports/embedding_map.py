@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ccp_dml.functional.planar import principal_plane
-from ccp_dml.reports.formats import picture
-from ccp_dml.reports.map_pictures import shown_points
-from ccp_dml.reports.problem_maps import MapPoints, ProblemMap, evenly, read_problems
-from ccp_dml.reports.run_folder import RunFolder
+from ccp_dml.records.problem_map import MapPoints, ProblemMap, evenly, read_problems
+from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.reports.words import picture
+from ccp_dml.runs.illustrations.map_pictures import shown_points
 
 MOST_FRAMES = 40  # problems on the slider; of more, evenly spaced ones
 SIZE = 1000  # the drawing is a square of so many units

@@ -12,17 +12,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ccp_dml.errors import UserError
-from ccp_dml.files import file_in_the_way, write_text
-from ccp_dml.reports import curve_sections, formats, sections
-from ccp_dml.reports.certificate_section import certificate
-from ccp_dml.reports.confusion_sections import confusion
-from ccp_dml.reports.cost_sections import cost
-from ccp_dml.reports.gallery_sections import gallery, shared_gallery, shared_queries, with_gallery
-from ccp_dml.reports.map_sections import embedding_maps
-from ccp_dml.reports.run_folder import RunFolder, read_runs, run_labels
-from ccp_dml.reports.sections import Section
+from ccp_dml.foundation.files import file_in_the_way, write_text
+from ccp_dml.records.run_folder import RunFolder, read_runs, run_labels
+from ccp_dml.reports import words
+from ccp_dml.reports.sections import curves, overview
+from ccp_dml.reports.sections.certificate import certificate
+from ccp_dml.reports.sections.confusion import confusion
+from ccp_dml.reports.sections.cost import cost
+from ccp_dml.reports.sections.embedding_map import embedding_maps
+from ccp_dml.reports.sections.gallery import gallery, shared_gallery, shared_queries, with_gallery
+from ccp_dml.reports.sections.overview import Section
 
-HERE = Path(__file__).parent
+TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("report.css", "map.css", "confusion.css")
 SCRIPTS = ("report.js", "map.js")
 
@@ -61,13 +62,13 @@ def render(runs: Sequence[RunFolder]) -> str:
 def fill(title: str, kind: str, sections: Sequence[Section]) -> str:
     """A page of the given sections as text; `kind` says what it is a report of."""
     jinja = Environment(
-        loader=FileSystemLoader(HERE),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters.update(formats.FILTERS)
+    jinja.filters.update(words.FILTERS)
     script = _joined(SCRIPTS)
     return jinja.get_template("report.html").render(
         title=title,
@@ -82,19 +83,19 @@ def fill(title: str, kind: str, sections: Sequence[Section]) -> str:
 
 def sections_of_one(run: RunFolder) -> list[Section]:
     return present(
-        sections.summary(run),
-        curve_sections.curves([run]),
-        curve_sections.projections([run]),
-        curve_sections.problems(run),
+        overview.summary(run),
+        curves.curves([run]),
+        curves.projections([run]),
+        curves.problems(run),
         embedding_maps([run]),
         gallery(run),
         confusion(run),
         certificate(run),
-        sections.scores(run),
+        overview.scores(run),
         cost([run]),
-        sections.configuration(run),
-        sections.environment(run),
-        sections.reproduction(run),
+        overview.configuration(run),
+        overview.environment(run),
+        overview.reproduction(run),
     )
 
 
@@ -102,24 +103,24 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
     shared = shared_queries(runs)
     places_shown = [place for place, _ in with_gallery(runs)]
     compared = present(
-        sections.comparison(runs),
-        curve_sections.curves(runs),
-        curve_sections.projections(runs),
+        overview.comparison(runs),
+        curves.curves(runs),
+        curves.projections(runs),
         embedding_maps(runs),
         shared_gallery(runs),
         cost(runs),
     )
     for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
         parts = present(
-            sections.summary(run),
-            curve_sections.problems(run),
+            overview.summary(run),
+            curves.problems(run),
             gallery(run, leave_out=shared) if place in places_shown else None,
             confusion(run) if place in places_shown else None,
             certificate(run),
-            sections.scores(run),
-            sections.configuration(run),
-            sections.environment(run),
-            sections.reproduction(run),
+            overview.scores(run),
+            overview.configuration(run),
+            overview.environment(run),
+            overview.reproduction(run),
         )
         prefixed = [dataclasses.replace(part, id=f"run-{place + 1}-{part.id}") for part in parts]
         content = {"sections": prefixed, "style": place, "finished": run.finished}
@@ -132,4 +133,4 @@ def present(*parts: Section | None) -> list[Section]:
 
 
 def _joined(files: Sequence[str]) -> str:
-    return "\n".join((HERE / file).read_text(encoding="utf-8") for file in files)
+    return "\n".join((TEMPLATES / file).read_text(encoding="utf-8") for file in files)

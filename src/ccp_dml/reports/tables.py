@@ -6,9 +6,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.comparison import SCORES, compare, percent
-from ccp_dml.reports.formats import count
-from ccp_dml.reports.run_folder import RunFolder
+from ccp_dml.reports.words import count
 
 TITLE = "Scores on unseen classes (%)"
 

@@ -1,0 +1,160 @@
+"""A benchmark's table as Markdown, CSV, LaTeX and on the terminal. Scores in percent, as the paper prints them."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ccp_dml.benchmark.record import write_table
+from ccp_dml.benchmark.results import as_csv
+from ccp_dml.benchmark.table import BenchmarkTable, Cell, TableRow
+from ccp_dml.foundation.files import write_text
+from ccp_dml.reports.comparison import MISSING, percent
+
+CSV_COLUMNS = ("method", "setting", "dim", "metric", "mean", "sd", "n", "paper", "gap", "is_best", "selected_on")
+
+
+def write_tables(folder: Path, table: BenchmarkTable) -> None:
+    """`table.md`, `table.csv` and `table.tex` for readers and other programs, `table.json` for the report."""
+    write_table(folder, table)
+    for ending, text in (("md", as_markdown(table)), ("csv", as_plain_csv(table)), ("tex", as_latex(table))):
+        write_text(folder / f"table.{ending}", text)
+
+
+def own_score(cell: Cell) -> str:
+    """`21.03 ± 0.41`, or `21.03` of a single run."""
+    sd = "" if cell.score.sd is None else f" ± {percent(cell.score.sd, 2)}"
+    return percent(cell.score.mean, 2) + sd
+
+
+def paper_and_gap(cell: Cell) -> str:
+    """`21.01, +0.02`; empty where the paper has no score."""
+    return "" if cell.gap is None else f"{percent(cell.paper, 2)}, {100 * cell.gap:+.2f}"
+
+
+def runs_of(row: TableRow, places: list[int]) -> str:
+    """How many runs the scores of a group of columns are the mean of."""
+    numbers = {cell.score.n for place in places if (cell := row.cells[place]) is not None}
+    return "/".join(map(str, sorted(numbers))) or MISSING
+
+
+def as_markdown(table: BenchmarkTable) -> str:
+    heads, lines = ["method"], []
+    for group, places in table.groups():
+        heads += [f"{table.columns[place].title} ({group})" for place in places] + ["n"]
+    for row in table.rows:
+        texts = [markdown_text(row.label)]
+        for _, places in table.groups():
+            texts += [markdown_cell(row.cells[place]) for place in places] + [runs_of(row, places)]
+        lines.append(texts)
+    rule = ["---"] + ["---:"] * (len(heads) - 1)
+    body = "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *lines))
+    notes = "".join(f"\n- {markdown_text(note)}" for note in table.notes)
+    return f"## {table.title}\n\nScores in percent: mean ± standard deviation over n runs.\n\n{body}\n{notes}\n"
+
+
+def markdown_cell(cell: Cell | None) -> str:
+    if cell is None:
+        return MISSING
+    own = f"**{own_score(cell)}**" if cell.is_best else own_score(cell)
+    return f"{own} ({paper})" if (paper := paper_and_gap(cell)) else own
+
+
+def markdown_text(text: str) -> str:
+    return "".join(f"\\{letter}" if letter in "*_|\\`[]<>" else letter for letter in text)
+
+
+def as_plain_csv(table: BenchmarkTable) -> str:
+    return as_csv(CSV_COLUMNS, table_values(table))
+
+
+def table_values(table: BenchmarkTable) -> list[dict[str, Any]]:
+    """An entry per method and score; fractions, for machines."""
+    return [
+        {
+            "method": row.method,
+            "setting": column.setting,
+            "dim": column.dim,
+            "metric": column.metric,
+            "mean": cell.score.mean,
+            "sd": cell.score.sd,
+            "n": cell.score.n,
+            "paper": cell.paper,
+            "gap": cell.gap,
+            "is_best": cell.is_best,
+            "selected_on": "test" if row.is_marked else "validation",
+        }
+        for row in table.rows
+        for column, cell in zip(table.columns, row.cells, strict=True)
+        if cell is not None
+    ]
+
+
+def as_latex(table: BenchmarkTable) -> str:
+    """A `tabular` for the booktabs package, with the notes below it."""
+    groups = table.groups()
+    layout = "l" + "".join("r" * (len(places) + 1) for _, places in groups)
+    heads = " & ".join(
+        ["", *(rf"\multicolumn{{{len(places) + 1}}}{{c}}{{{latex_text(group)}}}" for group, places in groups)]
+    )
+    titles = " & ".join(
+        ["method", *(" & ".join([*(table.columns[place].title for place in places), "$n$"]) for _, places in groups)]
+    )
+    lines = []
+    for row in table.rows:
+        texts = [latex_text(row.label)]
+        for _, places in groups:
+            texts += [latex_cell(row.cells[place]) for place in places] + [runs_of(row, places)]
+        lines.append(" & ".join(texts))
+    parts = [
+        rf"% {table.title}; needs \usepackage{{booktabs}}",
+        rf"\begin{{tabular}}{{{layout}}}",
+        r"\toprule",
+        heads + r" \\",
+        titles + r" \\",
+        r"\midrule",
+        *(line + r" \\" for line in lines),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *(rf"\par{{\footnotesize {latex_text(note)}}}" for note in table.notes),
+    ]
+    return "\n".join(parts).replace(MISSING, "--") + "\n"
+
+
+def latex_cell(cell: Cell | None) -> str:
+    if cell is None:
+        return MISSING
+    own = own_score(cell).replace("±", r"$\pm$")
+    paper = paper_and_gap(cell).replace("-", r"$-$").replace("+", r"$+$")
+    return (rf"\textbf{{{own}}}" if cell.is_best else own) + (rf" {{\scriptsize ({paper})}}" if paper else "")
+
+
+def latex_text(text: str) -> str:
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
+
+
+def as_terminal(table: BenchmarkTable) -> Group:
+    """A small table per group of columns, as terminals are narrow; the paper's score and the gap stand below ours."""
+    shown: list[Table | Text] = []
+    for group, places in table.groups():
+        part = Table(title=f"{table.title}: {group} (%)", title_justify="left")
+        part.add_column("method")
+        for title in [*(table.columns[place].title for place in places), "n"]:
+            part.add_column(title, justify="right")
+        for row in table.rows:
+            cells = [terminal_cell(row.cells[place]) for place in places]
+            part.add_row(Text(row.label), *cells, runs_of(row, places))
+        shown.append(part)
+    return Group(*shown, *map(Text, table.notes))
+
+
+def terminal_cell(cell: Cell | None) -> Text:
+    if cell is None:
+        return Text(MISSING)
+    text = Text(own_score(cell), style="bold" if cell.is_best else "")
+    if paper := paper_and_gap(cell):
+        text.append(f"\n({paper})", style="not bold dim")
+    return text

@@ -1,0 +1,112 @@
+"""From the folders of a benchmark to its results, tables and figure."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ccp_dml.benchmark.formats import write_tables
+from ccp_dml.benchmark.improvement_figure import write_figure
+from ccp_dml.benchmark.mlrc import ensemble_scores
+from ccp_dml.benchmark.request import Benchmark, BenchmarkRun
+from ccp_dml.benchmark.results import ResultRow, Setting, write_results
+from ccp_dml.benchmark.table import BenchmarkTable, build_table
+from ccp_dml.config.recipes import recipe_label
+from ccp_dml.models.backbones import IDENTITY
+from ccp_dml.plans.plan import standing
+
+MLRC_METRICS = ("precision_at_1", "r_precision", "map_at_r")
+
+
+def write_outcome(
+    benchmark: Benchmark, planned: Sequence[BenchmarkRun], folder: Path, paper_dataset: str | None = None
+) -> BenchmarkTable:
+    """Write results.csv, the tables and, where there is something to draw, the figure, from what is done so far."""
+    results = collect(benchmark, planned, folder)
+    methods = list(dict.fromkeys(planned_run.method for planned_run in planned))
+    config = planned[0].run.config
+    table = build_table(
+        results,
+        methods,
+        title=f"{benchmark.protocol.replace('mlrc', 'MLRC')} protocol on {recipe_label(benchmark.data)}",
+        paper_dataset=paper_dataset if config.data.name != paper_dataset else None,
+        notes=missing_runs(planned, methods),
+    )
+    write_results(folder / "results.csv", results)
+    if not results:
+        return table
+    write_tables(folder, table)
+    write_figure(folder, table)
+    return table
+
+
+def collect(benchmark: Benchmark, planned: Sequence[BenchmarkRun], folder: Path) -> list[ResultRow]:
+    """A row per finished run and metric and, for MLRC, per ensemble and metric."""
+    rows = []
+    setting: Setting = "separated" if benchmark.protocol == "mlrc" else "single"
+    for one in planned:
+        if standing(one.run.folder).state == "done":
+            result = json.loads((one.run.folder / "result.json").read_text(encoding="utf-8"))
+            rows += rows_of(one, result["test"], setting, one.run.config.model.embedding_dim, folder, result)
+    if benchmark.protocol == "mlrc":
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        for method, repeat in dict.fromkeys((one.method, one.repeat) for one in planned):
+            folds = [one for one in planned if (one.method, one.repeat) == (method, repeat)]
+            scores = ensemble_scores(folds, device)
+            if scores is not None:
+                dim = sum(one.run.config.model.embedding_dim for one in folds)
+                rows += rows_of(folds[0], scores, "concatenated", dim, folder, None)
+    return rows
+
+
+def rows_of(
+    one: BenchmarkRun,
+    test: dict[str, Any],
+    setting: Setting,
+    dim: int,
+    folder: Path,
+    result: dict[str, Any] | None,
+) -> list[ResultRow]:
+    """The rows of one model's test scores, or of an ensemble's, which has no result of its own."""
+    config, facts = one.run.config, result or {}
+    where = one.run.folder if result is not None else one.run.folder.parent
+    return [
+        ResultRow(
+            protocol="mlrc" if setting != "single" else "conventional",
+            dataset=config.data.name,
+            backbone=config.model.backbone,
+            image_size=None if config.model.backbone == IDENTITY else config.data.crop,
+            method=one.method,
+            setting=setting,
+            dim=dim,
+            repeat=one.repeat,
+            fold=None if result is None else one.fold,
+            seed=facts.get("seed"),
+            selected_on=config.protocol.select_on,
+            metric=metric,
+            value=value,
+            best_step=facts.get("best_step"),
+            steps=facts.get("steps"),
+            folder=where.relative_to(folder).as_posix(),
+        )
+        for metric, value in shown_metrics(test, setting).items()
+    ]
+
+
+def shown_metrics(test: dict[str, Any], setting: Setting) -> dict[str, float]:
+    """MLRC reports P@1, P@R and MAP@R; the conventional protocol R@k first, of which R@1 is P@1."""
+    if setting != "single":
+        return {metric: test[metric] for metric in MLRC_METRICS}
+    recalls = {f"recall_at_{k}": value for k, value in test["recall_at"].items()}
+    return {**recalls, "r_precision": test["r_precision"], "map_at_r": test["map_at_r"]}
+
+
+def missing_runs(planned: Sequence[BenchmarkRun], methods: Sequence[str]) -> list[str]:
+    notes = []
+    for method in methods:
+        states = [standing(one.run.folder).state for one in planned if one.method == method]
+        if states.count("done") < len(states):
+            notes.append(f"{method}: {states.count('done')} of {len(states)} runs are finished.")
+    return notes

@@ -1,0 +1,31 @@
+"""What there is to choose from, with a line about each, for `ccp list`."""
+
+from ccp_dml.config.layers import shipped_recipes
+
+
+def catalogue(kind: str) -> dict[str, str]:
+    """Name -> description of all datasets, losses, methods, backbones, recipes or studies.
+
+    What takes seconds to import is imported for those who ask about it.
+    """
+    if kind == "losses":
+        from ccp_dml.losses import LOSSES, PROXY_LOSSES
+        from ccp_dml.losses.pml import PREFIX, describe, pml_losses
+
+        ours = {name: first_line(loss.__doc__ or "") for name, loss in (LOSSES | PROXY_LOSSES).items()}
+        return ours | {PREFIX + name: describe(name) for name in pml_losses()}
+    if kind == "backbones":
+        from ccp_dml.models.backbones import list_backbones
+
+        return dict.fromkeys(list_backbones(), "")
+    if kind == "studies":
+        from ccp_dml.studies import STUDIES
+
+        return {name: study.question for name, study in STUDIES.items()}
+    recipes = shipped_recipes() if kind == "recipes" else shipped_recipes(kind)
+    return {name: first_line(file.read_text(encoding="utf-8")) for name, file in recipes.items()}
+
+
+def first_line(text: str) -> str:
+    """A docstring's or recipe's first sentence."""
+    return text.strip().split("\n", 1)[0].lstrip("# ").rstrip(".")

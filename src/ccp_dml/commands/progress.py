@@ -1,0 +1,98 @@
+"""What a person sees while a run goes on: a live line in a terminal, plain lines in a log file."""
+
+from time import monotonic
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ccp_dml.config.schema import Config
+from ccp_dml.runs.watcher import Watcher
+
+QUIET_SECONDS = 10.0
+"""A log file gets a line for a new problem, for the last evaluation, and otherwise no more often than this."""
+
+
+class ProgressWatcher(Watcher):
+    """Shows step, loss, current and best MAP@R, problem, images per second and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bar: Progress | None = None
+        self.images_per_step = 1
+        self.speed = 0.0  # images per second over the last window, evaluation left out
+        self.window_start, self.window_step = monotonic(), 0
+        self.last_line, self.problem = 0.0, 0
+
+    def note(self, text: str) -> None:
+        self.console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+    def extracting(self, done: int, total: int) -> None:
+        if not self.console.is_terminal:
+            if done == total or monotonic() - self.last_line > QUIET_SECONDS:
+                self.console.print(f"Features {done:,} of {total:,}", highlight=False)
+                self.last_line = monotonic()
+            return
+        if self.bar is None:
+            self.bar = Progress(
+                TextColumn("Features {task.completed:,.0f}/{task.total:,.0f}"),
+                BarColumn(bar_width=24),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self.console,
+                refresh_per_second=4,
+            )
+            self.task = self.bar.add_task("", total=total)
+            self.bar.start()
+        self.bar.update(self.task, completed=done)
+        if done == total:
+            self.close()
+
+    def start(self, config: Config, step: int) -> None:
+        self.images_per_step = config.train.classes_per_batch * config.train.images_per_class
+        self.window_start, self.window_step = monotonic(), step
+        if not self.console.is_terminal:
+            return
+        self.bar = Progress(
+            TextColumn("step {task.completed:.0f}" + (f"/{config.train.max_steps}" if config.train.max_steps else "")),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            refresh_per_second=4,
+        )
+        self.task = self.bar.add_task("", total=config.train.max_steps, completed=step, state="")
+        self.bar.start()
+
+    def step(self, step: int) -> None:
+        elapsed = monotonic() - self.window_start
+        if elapsed > 0 and step > self.window_step:
+            self.speed = (step - self.window_step) * self.images_per_step / elapsed
+        if self.bar is not None:
+            self.bar.update(self.task, completed=step)
+
+    def evaluation(self, row: dict[str, Any], best: float) -> None:
+        self.window_start, self.window_step = monotonic(), row["step"]
+        state = (
+            f"loss {row['loss']:.4f}  MAP@R {row['map_at_r']:.4f} (best {best:.4f})  "
+            f"problem {row['problem']}  {self.speed:,.0f} images/s"
+        )
+        if self.bar is not None:
+            self.bar.update(self.task, state=state)
+        elif row["problem"] != self.problem or monotonic() - self.last_line > QUIET_SECONDS:
+            self.console.print(f"step {row['step']}  {state}", highlight=False, soft_wrap=True)
+            self.last_line = monotonic()
+        self.problem = row["problem"]
+
+    def finishing(self) -> None:
+        self.close()
+        self.console.print("Scoring the test half ...", highlight=False)
+
+    def close(self) -> None:
+        """Give the terminal back, also after an error or Ctrl-C."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None

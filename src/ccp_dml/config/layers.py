@@ -1,0 +1,178 @@
+"""From recipes, TOML files and `--set KEY=VALUE` to one checked configuration that knows where its values came from."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, time
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ccp_dml.config.schema import Config
+from ccp_dml.errors import UserError
+
+Tables = dict[str, Any]
+
+SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+"""`.5` and `5.`, which people type and TOML does not know."""
+
+RECIPE_KINDS = ("datasets", "modes", "methods", "protocols", "studies")
+
+EXTENDS = "extends"
+"""A key that only recipes have: the recipe whose values this one starts from."""
+
+LOSS_DEFAULTS = "losses"
+"""A table that only recipes have: a data set's values for the losses that a later layer may choose."""
+
+STUDY = "study"
+"""Another table that only recipes have: what a study varies. Its runs are not concerned."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Some settings and where they were written."""
+
+    origin: str
+    tables: Tables
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The configuration, and for every dotted key that a layer set, the origin of the value in force."""
+
+    config: Config
+    origins: dict[str, str]
+
+
+def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | None = None) -> Resolved:
+    """Layer recipes left to right, then `--set` settings, then the seed."""
+    layers = [without_study(layer) for name in recipes for layer in recipe_layers(name)]
+    layers += [parse_setting(text) for text in settings]
+    if seed is not None:
+        layers.append(Layer("--seed", {"run": {"seed": seed}}))
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    loss_defaults: dict[str, tuple[Any, str]] = {}
+    for layer in layers:
+        for key, value in flatten(layer.tables):
+            if key.startswith(LOSS_DEFAULTS + "."):
+                loss_defaults[key.removeprefix(LOSS_DEFAULTS + ".")] = (value, layer.origin)
+            else:
+                refuse_unknown(key, layer.origin)
+                values[key], origins[key] = value, layer.origin
+    chosen = values.get("loss.name", Config().loss.name)
+    for key, (value, origin) in loss_defaults.items():
+        loss_name, _, argument = key.rpartition(".")
+        if loss_name == chosen and f"loss.{argument}" not in values:
+            values[f"loss.{argument}"], origins[f"loss.{argument}"] = value, origin
+    return Resolved(validate(values, origins), origins)
+
+
+def without_study(layer: Layer) -> Layer:
+    return Layer(layer.origin, {name: table for name, table in layer.tables.items() if name != STUDY})
+
+
+def validate(values: dict[str, Any], origins: dict[str, str]) -> Config:
+    """A `Config` of dotted keys; the first wrong value becomes one sentence."""
+    tables: Tables = {}
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        tables.setdefault(section, {})[name] = value
+    try:
+        return Config.model_validate(tables)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"][:2])
+        problem = first["msg"][0].lower() + first["msg"][1:]
+        raise UserError(f"{key} = {values.get(key)!r} ({origins.get(key, 'default')}): {problem}.") from None
+
+
+def flatten(tables: Tables, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested tables."""
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def known_keys() -> list[str]:
+    return [
+        f"{section}.{name}"
+        for section, field in Config.model_fields.items()
+        for name in field.annotation.model_fields  # type: ignore[union-attr]
+    ]
+
+
+def refuse_unknown(key: str, origin: str) -> None:
+    """Loss arguments are checked later, against the loss's signature; everything else must be a known key."""
+    keys = known_keys()
+    if key in keys or (key.startswith("loss.") and key.count(".") == 1):
+        return
+    raise UserError(f"Unknown key {key!r} ({origin}){nearest(key, keys)}; `ccp config` lists every key.")
+
+
+def nearest(name: str, candidates: Sequence[str]) -> str:
+    """'; did you mean ...' for the nearest names, or nothing where nothing is near."""
+    matches = difflib.get_close_matches(name, candidates, n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(map(repr, matches))}" if matches else ""
+
+
+def parse_setting(text: str) -> Layer:
+    """`optim.lr=1e-4`: the value is read as TOML where it is TOML, otherwise as a plain string."""
+    key, equals, value = text.partition("=")
+    if not equals or "." not in key:
+        same_name = [known for known in known_keys() if known.split(".")[1] == key.strip()]
+        example = f"{same_name[0] if same_name else 'optim.lr'}={value or '1e-4'}"
+        raise UserError(f"--set {text}: expected KEY=VALUE with a dotted key, for example --set {example}.")
+    section, _, name = key.strip().partition(".")
+    return Layer(f"--set {key.strip()}", {section: {name: parse_value(value.strip())}})
+
+
+def parse_value(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return float(text) if SHORT_NUMBER.fullmatch(text) else text
+    return text if isinstance(value, date | time) else value  # no setting is a date, but a folder may be called so
+
+
+def shipped_recipes(*kinds: str) -> dict[str, Traversable]:
+    """Name -> file of the package's recipes of the given kinds, by default of all."""
+    folder = resources.files("ccp_dml") / "recipes"
+    return {
+        file.name.removesuffix(".toml"): file
+        for kind in kinds or RECIPE_KINDS
+        for file in sorted((folder / kind).iterdir(), key=lambda entry: entry.name)
+        if file.name.endswith(".toml")
+    }
+
+
+def recipe_layers(names: str) -> list[Layer]:
+    """The layers of `cub`, or of several recipes that stand for one, `cub,frozen`; what a recipe extends goes first."""
+    layers: list[Layer] = []
+    for name in names.split(","):
+        layer = read_recipe(name)
+        base = layer.tables.pop(EXTENDS, None)
+        layers += [*([] if base is None else recipe_layers(str(base))), layer]
+    return layers
+
+
+def read_recipe(name: str) -> Layer:
+    """A shipped recipe by name, or a TOML file by path."""
+    shipped = shipped_recipes()
+    file: Traversable | Path | None = shipped.get(name)
+    if file is None:
+        file = Path(name)
+        if not file.is_file():
+            known = nearest(name, list(shipped)) or "; `ccp list recipes` names them all"
+            raise UserError(f"There is no recipe {name!r}, shipped or as a TOML file{known}.")
+    try:
+        return Layer(name, tomllib.loads(file.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{name} is not a TOML file: {error}.") from None

@@ -1,0 +1,116 @@
+"""Cars196: 196 models of cars; the first 98 train, the last 98 test (its own split by image is for classification)."""
+
+from functools import cache, partial
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from ccp_dml.data.class_folders import class_folders, images_below, leading_number, places
+from ccp_dml.data.published.downloads import RemoteFile
+from ccp_dml.data.published.inventory import Entry, Inventory, SplitSize
+from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
+from ccp_dml.errors import UserError
+
+TRAIN_CLASSES = 98
+SIZES = {"train": SplitSize(98, 8_054), "test": SplitSize(98, 8_131)}
+TITLE = "Cars196"
+ANNOTATIONS = "cars_annos.mat"
+IMAGES = "car_ims"
+LAYOUT = (
+    f"either {ANNOTATIONS} beside {IMAGES}/, or one folder per class under its official name "
+    "(AM General Hummer SUV 2000, ...) or number (1 to 196), perhaps divided into train/ and test/"
+)
+
+
+def read_cars196(root: Path) -> Inventory:
+    for base in places(root):
+        if (base / ANNOTATIONS).is_file() and (base / IMAGES).is_dir():
+            return _from_annotations(base)
+    for base in places(root):
+        for within in (("",), ("train", "test")):
+            if folders := class_folders(base, class_number, within):
+                entries = [
+                    Entry(path, number, _split(number)) for number, folder in folders for path in images_below(folder)
+                ]
+                return Inventory(base, tuple(entries), dict(enumerate(official_names(), start=1)))
+    raise not_found(root, TITLE, LAYOUT)
+
+
+def _from_annotations(base: Path) -> Inventory:
+    """`annotations`: per image with relative_im_path (car_ims/000001.jpg) and class; `class_names`: in order."""
+    from scipy.io import loadmat  # takes a while to import, and no other data set needs it
+
+    file = base / ANNOTATIONS
+    try:
+        contents = loadmat(file, squeeze_me=True)
+        annotations, names = np.atleast_1d(contents["annotations"]), np.atleast_1d(contents["class_names"])
+        listed = [
+            (str(path), int(number))
+            for path, number in zip(annotations["relative_im_path"], annotations["class"], strict=True)
+        ]
+        class_names = {number: str(names[number - 1]) for number in sorted({number for _, number in listed})}
+    except Exception as error:  # a damaged file fails in scipy wherever it happens to be damaged
+        raise UserError(
+            f"{file} cannot be read as the annotations of {TITLE} ({type(error).__name__}: {error}): get it again"
+        ) from None
+    entries = (Entry(base / path, number, _split(number)) for path, number in listed)
+    return Inventory(base, tuple(entries), class_names)
+
+
+@cache
+def official_names() -> tuple[str, ...]:
+    """The 196 classes in the order of `cars_annos.mat`, which is not quite the alphabet's."""
+    file = resources.files("ccp_dml.data.published") / "cars196_classes.txt"
+    return tuple(file.read_text(encoding="utf-8").splitlines())
+
+
+def class_number(folder: str) -> int | None:
+    """1..196 of a class's folder. Blanks, slashes and the like are written in many ways, so they do not count."""
+    return _numbers().get(_letters(folder)) or leading_number(folder, len(official_names()))
+
+
+@cache
+def _numbers() -> dict[str, int]:
+    return {_letters(name): number for number, name in enumerate(official_names(), start=1)}
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
+
+
+def _split(number: int) -> str:
+    return "train" if number <= TRAIN_CLASSES else "test"
+
+
+CARS196 = Published(
+    name="cars196",
+    title=TITLE,
+    page="https://ai.stanford.edu/~jkrause/cars/car_dataset.html",
+    sizes=SIZES,
+    files=(
+        RemoteFile(
+            "car_ims.tgz",
+            urls=(
+                "http://ai.stanford.edu/~jkrause/car196/car_ims.tgz",
+                "http://imagenet.stanford.edu/internal/car196/car_ims.tgz",
+            ),
+            md5="d5c8f0aa497503f355e17dc7886c3f14",
+        ),
+        RemoteFile(
+            ANNOTATIONS,
+            urls=(
+                "http://ai.stanford.edu/~jkrause/car196/cars_annos.mat",
+                "http://imagenet.stanford.edu/internal/car196/cars_annos.mat",
+            ),
+            md5="b407c6086d669747186bd1d764ff9dbc",
+        ),
+    ),
+    folder="cars196",
+    layout=LAYOUT,
+    survey=survey_of(read_cars196),
+    read=read_cars196,
+)
+
+load_cars196 = partial(load_published, CARS196)
+"""load_cars196(root, train_transform, eval_transform, *, skip_broken=False, ...) -> DataHalves"""

@@ -1,0 +1,86 @@
+"""CUB-200-2011: 200 species of birds; the first 100 train, the last 100 test."""
+
+from functools import partial
+from pathlib import Path
+
+from ccp_dml.data.class_folders import class_folders, images_below, leading_number, places
+from ccp_dml.data.published.downloads import RemoteFile
+from ccp_dml.data.published.inventory import Entry, Inventory, SplitSize
+from ccp_dml.data.published.list_files import read_rows
+from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
+from ccp_dml.errors import UserError
+
+CLASSES = 200
+TRAIN_CLASSES = 100
+SIZES = {"train": SplitSize(100, 5_864), "test": SplitSize(100, 5_924)}
+TITLE = "CUB-200-2011"
+LAYOUT = (
+    "either images/ with images.txt, classes.txt and image_class_labels.txt, "
+    "or one folder per class under its official name (001.Black_footed_Albatross, ...)"
+)
+LISTS = ("images.txt", "classes.txt", "image_class_labels.txt")
+
+
+def read_cub(root: Path) -> Inventory:
+    for base in places(root):
+        if all((base / name).is_file() for name in LISTS):
+            return _from_lists(base)
+    for place in places(root):
+        for base, within in ((place, ("",)), (place / "images", ("",)), (place, ("train", "test"))):
+            if folders := class_folders(base, _class_number, within):
+                entries = [
+                    Entry(path, number, _split(number)) for number, folder in folders for path in images_below(folder)
+                ]
+                return Inventory(base, tuple(entries), {number: folder.name for number, folder in folders})
+    raise not_found(root, TITLE, LAYOUT)
+
+
+def _from_lists(base: Path) -> Inventory:
+    """images.txt: `image path`; image_class_labels.txt: `image class`; classes.txt: `class name`."""
+    names = dict(read_rows(base / "classes.txt", int, str))
+    class_of = dict(read_rows(base / "image_class_labels.txt", int, int))
+    images = read_rows(base / "images.txt", int, str)
+    try:
+        numbers = [class_of[image] for image, _ in images]
+        known = {number: names[number] for number in sorted(set(numbers))}
+    except KeyError as error:
+        raise UserError(f"the lists {', '.join(LISTS)} in {base} do not fit together: no entry for {error}") from None
+    entries = (
+        Entry(base / "images" / path, number, _split(number)) for number, (_, path) in zip(numbers, images, strict=True)
+    )
+    return Inventory(base, tuple(entries), known)
+
+
+def _class_number(name: str) -> int | None:
+    return leading_number(name, CLASSES)
+
+
+def _split(number: int) -> str:
+    return "train" if number <= TRAIN_CLASSES else "test"
+
+
+CUB = Published(
+    name="cub",
+    title=TITLE,
+    page="https://www.vision.caltech.edu/datasets/cub_200_2011/",
+    sizes=SIZES,
+    files=(
+        RemoteFile(
+            "CUB_200_2011.tgz",
+            urls=(
+                "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+                "https://s3.amazonaws.com/fast-ai-imageclas/CUB_200_2011.tgz",
+                "http://www.vision.caltech.edu/visipedia-data/CUB-200-2011/CUB_200_2011.tgz",
+            ),
+            md5="97eceeb196236b17998738112f37df78",
+            size=1_150_585_339,
+        ),
+    ),
+    folder="CUB_200_2011",
+    layout=LAYOUT,
+    survey=survey_of(read_cub),
+    read=read_cub,
+)
+
+load_cub = partial(load_published, CUB)
+"""load_cub(root, train_transform, eval_transform, *, skip_broken=False, ...) -> DataHalves"""

@@ -1,0 +1,113 @@
+"""What a published data set is: its numbers, where its files come from, and how to read what is there."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.listing import listing
+from ccp_dml.data.published.downloads import RemoteFile
+from ccp_dml.data.published.image_cache import through_cache
+from ccp_dml.data.published.inventory import Inventory, SplitSize, divide_by_entries
+from ccp_dml.data.transforms import ImageTransform
+from ccp_dml.errors import UserError
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found of a data set, and in which folder. `paths` are its image files, those missing included."""
+
+    base: Path
+    sizes: Mapping[str, SplitSize]
+    paths: tuple[Path, ...] = ()
+    missing: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Published:
+    """One data set.
+
+    Args:
+        name: as in `ccp data prepare NAME`.
+        title: as people call it.
+        page: where a person finds it.
+        sizes: the published numbers of each split.
+        files: what it is published as; `prepare` fetches, checks and unpacks them.
+        folder: what the data set's folder is called when its files bring no name of their own.
+        layout: the folders and files that are understood, for messages.
+        survey: what is there; raises UserError if nothing is.
+        read: the images one by one; None for a data set that is not kept as image files.
+        behind_a_form: the files cannot be fetched without a person.
+    """
+
+    name: str
+    title: str
+    page: str
+    sizes: Mapping[str, SplitSize]
+    files: tuple[RemoteFile, ...]
+    folder: str
+    layout: str
+    survey: Callable[[Path], Survey]
+    read: Callable[[Path], Inventory] | None = None
+    behind_a_form: bool = False
+
+
+def survey_of(read: Callable[[Path], Inventory]) -> Callable[[Path], Survey]:
+    """The survey of a data set that is kept as image files."""
+
+    def survey(root: Path) -> Survey:
+        inventory = read(root)
+        paths = tuple(entry.path for entry in inventory.entries)
+        return Survey(inventory.base, inventory.sizes(), paths, tuple(inventory.missing))
+
+    return survey
+
+
+def not_found(root: Path, title: str, layout: str) -> UserError:
+    """Nothing that looks like the data set."""
+    if not root.is_dir():
+        return UserError(f"there is no folder {root}: expected {title} there, {layout}")
+    there = listing(sorted(entry.name for entry in root.iterdir())) or "nothing"
+    return UserError(f"{root} holds no {title} (found: {there}): expected {layout}")
+
+
+def load_published(
+    published: Published,
+    root: str | Path,
+    train_transform: ImageTransform,
+    eval_transform: ImageTransform,
+    *,
+    skip_broken: bool = False,
+    drop_small_classes: bool = False,
+    cached_side: int | None = None,
+) -> DataHalves:
+    """The halves of a data set of image files.
+
+    With `cached_side`, images come from the smallest cache below `root` that keeps at least that short side.
+    """
+    if published.read is None:
+        raise TypeError(f"{published.name} is not a data set of image files")
+    root = Path(root).expanduser()
+    inventory = published.read(root)
+    if cached_side is not None:
+        inventory = through_cache(inventory, root, cached_side)
+    notes = [f"not {published.title} as published: {text}" for text in differences(inventory.sizes(), published.sizes)]
+    return divide_by_entries(
+        inventory,
+        train_transform,
+        eval_transform,
+        skip_broken=skip_broken,
+        drop_small_classes=drop_small_classes,
+        notes=notes,
+    )
+
+
+def differences(found: Mapping[str, SplitSize], published: Mapping[str, SplitSize]) -> list[str]:
+    """A phrase for each split whose numbers are not the published ones."""
+    nothing = SplitSize(0, 0)
+    return [
+        f"{split} has {there.images:,} images of {there.classes:,} classes instead of {size.images:,} of "
+        f"{size.classes:,}"
+        for split, size in published.items()
+        if (there := found.get(split, nothing)) != size
+    ]

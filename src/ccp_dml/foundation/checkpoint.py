@@ -1,0 +1,83 @@
+"""Checkpoints and weights: plain tensors and numbers, read without running code from them."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.files import atomic
+
+NOTE = "note"
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Save nested dictionaries of tensors, numbers and strings."""
+    try:
+        with atomic(path) as scratch:
+            torch.save(state, scratch)
+    except (OSError, RuntimeError) as error:  # torch has no error of its own for a full disk
+        raise cannot_write(path, error) from None
+
+
+def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read a checkpoint without ever running code from it."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} does not exist, so there is nothing to resume; start the run without --resume."
+        ) from None
+    except Exception as error:
+        raise UserError(
+            f"{path} is not a readable checkpoint ({type(error).__name__}); start again in a new --out."
+        ) from None
+    return state
+
+
+def save_weights(path: Path, weights: dict[str, Tensor], note: str | None = None) -> None:
+    """Save named tensors and, beside them, a note in words.
+
+    There is one note and not many, because safetensors writes several in random order: equal files would differ.
+    """
+    tensors = {name: value.contiguous().cpu() for name, value in weights.items()}
+    try:
+        with atomic(path) as scratch:
+            save_file(tensors, scratch, None if note is None else {NOTE: note})
+    except (OSError, SafetensorError) as error:
+        raise cannot_write(path, error) from None
+
+
+def cannot_write(path: Path, error: Exception) -> UserError:
+    reason = str(error).splitlines()[0]
+    return UserError(f"{path} cannot be written ({reason}): make room on the disk; what was there before is unharmed.")
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read as safetensors weights: {error}.") from None
+
+
+def load_note(path: Path) -> str | None:
+    """The note that was saved with the tensors of `load_weights`."""
+    with safe_open(path, framework="pt") as file:
+        return (file.metadata() or {}).get(NOTE)
+
+
+def random_states() -> dict[str, Tensor]:
+    """Torch's own generators, which dropout and the like draw from."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def restore_random_states(states: dict[str, Tensor]) -> None:
+    torch.set_rng_state(states["cpu"].cpu())
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"].cpu())

@@ -1,0 +1,84 @@
+"""A plan is a list of runs. Making one trains nothing; looking at its folders tells what is left to do."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ccp_dml.config.layers import flatten, resolve
+from ccp_dml.config.schema import Config
+from ccp_dml.errors import UserError
+from ccp_dml.records.logbook import MAY_CHANGE, Logbook
+from ccp_dml.runs.build import complete
+
+State = Literal["done", "partly", "open"]
+
+HOW_IT_RUNS = MAY_CHANGE - {"train.max_steps"}
+"""Keys that decide nothing about a result, so that a finished run stays valid when they change."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One ordinary run: `command` is what a person would type to train it alone."""
+
+    name: str  # unique in its plan, for example "c2-ccp/repeat0/fold3"
+    folder: Path
+    recipes: tuple[str, ...]
+    settings: tuple[str, ...]  # KEY=VALUE, seed and fold included
+    config: Config  # what recipes and settings add up to
+    is_supervised: bool = False  # after each evaluation, whoever has it trained is asked whether to go on
+
+    @property
+    def command(self) -> list[str]:
+        options = [part for setting in self.settings for part in ("--set", setting)]
+        return ["ccp", "train", *self.recipes, *options, "--out", str(self.folder)]
+
+    @property
+    def steps(self) -> int | None:
+        """Its cost, where that is known beforehand; None: patience decides."""
+        return self.config.train.max_steps
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run has come."""
+
+    state: State
+    step: int  # of the last evaluation
+
+
+def plan_run(name: str, folder: Path, recipes: Sequence[str], settings: Sequence[str]) -> PlannedRun:
+    """Resolve and check the configuration of one run."""
+    config = complete(resolve(recipes, settings).config)
+    return PlannedRun(name, folder, tuple(recipes), tuple(settings), config)
+
+
+def standing(folder: Path) -> Standing:
+    """Whether the run in `folder` is done, begun, or not there."""
+    if not (folder / "config.toml").is_file():
+        return Standing("open", 0)
+    state: State = "done" if (folder / "result.json").is_file() else "partly"
+    return Standing(state, last_step(folder / "metrics.jsonl"))
+
+
+def last_step(metrics: Path) -> int:
+    """The step of the last whole line of a log, which a running or killed run may have torn."""
+    lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True) if metrics.is_file() else []
+    whole = [line for line in lines if line.endswith("\n")]
+    return int(json.loads(whole[-1])["step"]) if whole else 0
+
+
+def refuse_changed(runs: Sequence[PlannedRun]) -> None:
+    """Raise if a folder holds a run with other settings than its plan: its result would be passed off as this one's."""
+    for run in runs:
+        if standing(run.folder).state == "open":
+            continue
+        before = dict(flatten(Logbook.reopen(run.folder).config().as_tables()))
+        after = dict(flatten(run.config.as_tables()))
+        for key in sorted(before.keys() | after.keys()):
+            if before.get(key) != after.get(key) and key not in HOW_IT_RUNS:
+                raise UserError(
+                    f"{run.folder} was trained with {key} = {before.get(key)!r}, not {after.get(key)!r}; "
+                    "give --out another folder."
+                )

@@ -1,0 +1,58 @@
+"""What can be found wrong before a plan's first step: a mistake should not surface after hours, run after run."""
+
+from collections.abc import Sequence
+
+from ccp_dml.config.schema import ModelConfig
+from ccp_dml.plans.plan import PlannedRun, standing
+from ccp_dml.plans.worker import remember_last
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.build import build_fabric, build_network, weights_note
+from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.frozen import FrozenFeatures, trained_part
+from ccp_dml.runs.tracking import require_logger
+from ccp_dml.runs.training import classes_to_learn_and_to_select_on, refuse_untrainable
+from ccp_dml.runs.watcher import Watcher
+
+
+def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list[str]:
+    """Put the parts of every run together without training; what the data sets have to say.
+
+    Raises the UserError of the first run that cannot start. Weights that must be downloaded are fetched here, once, and
+    what frozen backbones see is computed here, by the whole machine.
+    """
+    watcher = watcher or Watcher()
+    load_data, frozen = remember_last(build_data), FrozenFeatures()
+    tried: set[ModelConfig] = set()
+    notes: list[str] = []
+    for run in runs:
+        config = run.config
+        require_logger(config.run.logger)
+        build_fabric(config.run.device, config.run.precision)
+        halves = load_data(config.data)
+        notes += [note for note in (*halves.notes, weights_note(config.model)) if note and note not in notes]
+        refuse_untrainable(config, halves)
+    for run in runs:  # what takes long comes last
+        config = run.config
+        halves = load_data(config.data)
+        frozen.see_test(config, halves.test, watcher)
+        learned, _ = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
+        if config.model not in tried:
+            build_network(trained_part(config.model), learned, config.run.seed)
+            tried.add(config.model)
+    return notes
+
+
+def refuse_other_data(runs: Sequence[PlannedRun]) -> None:
+    """Raise if a run was begun with other data than there are now: a table would mix the two."""
+    load_data = remember_last(build_data)
+    for run in runs:
+        if standing(run.folder).state != "open":
+            Logbook.reopen(run.folder).pin_data(load_data(run.config.data).digest)
+
+
+def refuse_other_backbones(runs: Sequence[PlannedRun]) -> None:
+    """Raise if a run was begun with other weights than its frozen backbone has now: a table would mix the two."""
+    frozen = FrozenFeatures()
+    for run in runs:
+        if standing(run.folder).state != "open":
+            Logbook.reopen(run.folder).pin_backbone(frozen.backbone_digest(run.config))

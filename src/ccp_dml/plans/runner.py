@@ -1,0 +1,203 @@
+"""Trains the runs of a plan with several worker processes. Benchmarks and studies share it.
+
+Workers are long-lived, as importing torch takes seconds. A run that fails, even one that takes its process down, does
+not touch the others. Nothing is lost when everything is killed: each run's folder knows how to go on.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from time import monotonic
+from typing import Any
+
+import torch
+
+from ccp_dml.plans.plan import PlannedRun, standing
+from ccp_dml.plans.worker import Evaluated, Failed, Finished, Progress, Share, Stopped, work
+
+SECONDS_TO_LEAVE = 5.0
+"""What a worker gets to end in good order before it is killed, when everything is to stop."""
+
+SECONDS_TO_TIDY = 60.0
+"""What an idle worker gets to end by itself; its loader processes may take seconds to go."""
+
+
+class PlanWatcher:
+    """What the runner tells while it goes on. This one keeps quiet; the command line shows progress."""
+
+    def note(self, text: str) -> None:
+        """Something goes on beside the runs."""
+
+    def started(self, run: PlannedRun) -> None: ...
+
+    def progress(self, run: PlannedRun, step: int, best: float | None) -> None: ...
+
+    def goes_on(self, run: PlannedRun, step: int, score: float) -> bool:  # noqa: ARG002
+        """Whether a supervised run is worth going on, now that an evaluation gave `score`."""
+        return True
+
+    def stopped(self, run: PlannedRun) -> None:
+        """A supervised run has ended because it was not."""
+
+    def finished(self, run: PlannedRun, result: dict[str, Any]) -> None: ...
+
+    def failed(self, run: PlannedRun, message: str) -> None: ...
+
+
+Message = Progress | Evaluated | Finished | Failed | Stopped
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not end well; its folder's log says more."""
+
+    run: PlannedRun
+    message: str
+
+
+class Worker:
+    """The parent's end of a worker process."""
+
+    def __init__(self, share: Share) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(theirs, share))
+        with ignored_interrupts():
+            self.process.start()
+        theirs.close()  # or the pipe would stay open when the worker dies
+        self.run: PlannedRun | None = None
+        self.is_spent = False  # an unexpected error may have left the process in disorder
+
+    def give(self, run: PlannedRun) -> None:
+        self.run = run
+        self.connection.send(run)
+
+    def messages(self) -> list[Message]:
+        """What the worker has said since the last time; that it is dead, as the last one."""
+        alive = self.process.is_alive()  # asked first: what it said before it died is still in the pipe
+        messages: list[Message] = []
+        try:
+            while self.connection.poll():
+                messages.append(self.connection.recv())
+        except (EOFError, OSError):
+            self.process.join(SECONDS_TO_LEAVE)
+            alive = False
+        ended = any(not isinstance(message, Progress | Evaluated) for message in messages)
+        if not alive and self.run is not None and not ended:
+            messages.append(Failed(how_it_died(self.process.exitcode), True))
+        return messages
+
+
+def execute(runs: Sequence[PlannedRun], workers: int = 1, watcher: PlanWatcher | None = None) -> list[Failure]:
+    """Train what is not done yet, `workers` runs at a time; the runs that failed.
+
+    On Ctrl-C (`KeyboardInterrupt`) the workers are ended before it is passed on; calling again goes on from there.
+    """
+    left = [run for run in runs if standing(run.folder).state != "done"]
+    return keep_busy(iter(left), machine_shares(min(workers, len(left))), watcher or PlanWatcher())
+
+
+def keep_busy(source: Iterator[PlannedRun], shares: Sequence[Share], watcher: PlanWatcher) -> list[Failure]:
+    """Train what `source` gives, a worker per share; it is asked for a run only when a worker is free to train it."""
+    crew: list[Worker] = []
+    failures: list[Failure] = []
+    try:
+        for share in shares:
+            if (run := next(source, None)) is not None:
+                crew.append(Worker(share))
+                begin(crew[-1], run, watcher)
+        while any(worker.run for worker in crew):
+            wait([worker.connection for worker in crew if worker.run], timeout=1.0)
+            for place, worker in enumerate(crew):
+                for message in worker.messages():
+                    failure = take(message, worker, watcher)
+                    if failure is not None:
+                        failures.append(failure)
+                if worker.run is None and (run := next(source, None)) is not None:
+                    if worker.is_spent:
+                        dismiss([worker])
+                        crew[place] = worker = Worker(shares[place])
+                    begin(worker, run, watcher)
+        for worker in crew:
+            release(worker)
+    finally:
+        dismiss(crew)
+    return failures
+
+
+def begin(worker: Worker, run: PlannedRun, watcher: PlanWatcher) -> None:
+    worker.give(run)
+    watcher.started(run)
+
+
+def take(message: Message, worker: Worker, watcher: PlanWatcher) -> Failure | None:
+    """Act on what a worker said about its run."""
+    run = worker.run
+    assert run is not None
+    match message:
+        case Progress(step, best):
+            watcher.progress(run, step, best)
+            return None
+        case Evaluated(step, score):
+            with suppress(OSError):  # it may have died, which it will be found to have
+                worker.connection.send(watcher.goes_on(run, step, score))
+            return None
+        case Stopped():
+            worker.run = None
+            watcher.stopped(run)
+            return None
+        case Finished(result):
+            worker.run = None
+            watcher.finished(run, result)
+            return None
+        case Failed(text, is_unexpected):
+            worker.run, worker.is_spent = None, is_unexpected
+            watcher.failed(run, text)
+            return Failure(run, text)
+
+
+def release(worker: Worker) -> None:
+    """Let an idle worker end by itself."""
+    with suppress(OSError):  # it may have ended already
+        worker.connection.send(None)
+    worker.process.join(SECONDS_TO_TIDY)
+
+
+def dismiss(crew: Sequence[Worker]) -> None:
+    """End all workers, in good order where that is quick: every file is whole at any moment."""
+    for worker in crew:
+        worker.process.terminate()
+    deadline = monotonic() + SECONDS_TO_LEAVE
+    for worker in crew:
+        worker.process.join(max(0.0, deadline - monotonic()))
+        worker.process.kill()
+        worker.process.join()
+
+
+def machine_shares(workers: int) -> list[Share]:
+    """Cores are divided; CUDA devices go round."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    devices = torch.cuda.device_count()
+    threads = max(1, min(torch.get_num_threads(), cores // max(1, workers)))
+    return [Share(workers, threads, f"cuda:{number % devices}" if devices else None) for number in range(workers)]
+
+
+def how_it_died(exit_code: int | None) -> str:
+    if exit_code == -signal.SIGKILL:
+        return "its process was killed, often because memory ran out; use fewer --workers, then run the command again"
+    cause = f"by signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"with exit code {exit_code}"
+    return f"its process ended {cause}; run the command again to go on"
+
+
+@contextmanager
+def ignored_interrupts() -> Iterator[None]:
+    """A process started here ignores Ctrl-C from its first moment on, and does not die with a stack trace."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

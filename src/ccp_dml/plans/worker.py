@@ -1,0 +1,240 @@
+"""A process that trains one planned run after the other, and tells its parent how they go."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ccp_dml.config.schema import Config, DataConfig
+from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.loading import auto_workers
+from ccp_dml.errors import NonFiniteError, UserError
+from ccp_dml.foundation.locks import alone_in
+from ccp_dml.plans.plan import PlannedRun
+from ccp_dml.records.leftovers import sweep
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.frozen import FrozenFeatures, trains_on_features
+from ccp_dml.runs.training import train
+from ccp_dml.runs.watcher import Watcher
+
+LOG = "log.txt"
+SECONDS_BETWEEN_STEPS_TOLD = 0.5
+SECONDS_FOR_A_PREDECESSOR = 60.0
+"""The worker of a benchmark that was killed a moment ago may still be finishing its last write."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of several workers may use of the machine."""
+
+    workers: int
+    threads: int
+    device: str | None  # None: as each run's configuration says
+
+
+@dataclass(frozen=True)
+class Progress:
+    step: int
+    best: float | None  # validation MAP@R so far
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A supervised run asks whether to go on."""
+
+    step: int
+    score: float  # validation MAP@R
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A supervised run was told not to go on."""
+
+
+class NotWorthIt(Exception):
+    """Ends a supervised run from within its evaluation."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Failed:
+    message: str
+    is_unexpected: bool = False  # neither the user nor the numbers are to blame; the process may be in disorder
+
+
+def work(parent: Connection, share: Share) -> None:
+    """What a worker process runs, until the parent has no more for it, ends it, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, too, which then ends us in good order
+    signal.signal(signal.SIGTERM, _leave)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    torch.set_num_threads(share.threads)
+    with suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
+        serve(parent, share)
+    os._exit(0)  # all files are closed, and with torch loaded Python's own way out takes a second
+
+
+def serve(parent: Connection, share: Share) -> None:
+    """Train what the parent sends until it sends None."""
+    load_data, frozen = remember_last(build_data), FrozenFeatures()
+    while (run := parent.recv()) is not None:
+        outcome = attempt(run, share, load_data, parent, frozen)
+        parent.send(outcome)
+        if isinstance(outcome, Failed) and outcome.is_unexpected:
+            return
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def attempt(
+    run: PlannedRun,
+    share: Share,
+    load_data: Callable[[DataConfig], DataHalves],
+    parent: Connection,
+    frozen: FrozenFeatures | None = None,
+) -> Finished | Failed | Stopped:
+    """Train one run, or go on with it; whatever goes wrong becomes a message."""
+    try:
+        with alone_in(run.folder, SECONDS_FOR_A_PREDECESSOR):
+            logbook, resume = open_folder(run)
+            with output_to(run.folder / LOG):
+                config = with_share(run.config, share, load_data(run.config.data))
+                reporter = Reporter(parent, asks=run.is_supervised)
+                try:
+                    result = train(config, logbook, reporter, resume=resume, load_data=load_data, frozen=frozen)
+                except NotWorthIt:
+                    return Stopped()
+                return Finished(result)
+    except (UserError, NonFiniteError) as error:
+        return Failed(str(error))
+    except torch.OutOfMemoryError as error:
+        return Failed(f"out of memory on the device ({str(error).splitlines()[0]}); use fewer --workers", True)
+    except Exception as error:
+        return Failed(f"{type(error).__name__}: {error}", True)
+
+
+def open_folder(run: PlannedRun) -> tuple[Logbook, bool]:
+    """The run's folder, and whether there is a run in it to resume."""
+    sweep(run.folder, also=(LOG,))
+    if not (run.folder / "config.toml").exists():
+        return Logbook.open_new(run.folder, run.config, run.command), False
+    logbook = Logbook.reopen(run.folder)
+    logbook.continue_with(run.config)
+    return logbook, True
+
+
+def with_share(config: Config, share: Share, halves: DataHalves) -> Config:
+    """The same run on its share of the machine. How it runs is not recorded: a later worker may have another share."""
+    changes: dict[str, Any] = {}
+    if config.run.workers is None and not trains_on_features(config.model):
+        loaders = auto_workers(halves.train.source)
+        changes["workers"] = max(1, loaders // share.workers) if loaders else 0
+    if share.device is not None and config.run.device in ("auto", "cuda"):
+        changes["device"] = share.device
+    return config.model_copy(update={"run": config.run.model_copy(update=changes)})
+
+
+def remember_last(load: Callable[[DataConfig], DataHalves]) -> Callable[[DataConfig], DataHalves]:
+    """Data sets are large and runs mostly share one: keep the last."""
+    kept: dict[DataConfig, DataHalves] = {}
+
+    def remembered(data: DataConfig) -> DataHalves:
+        if data not in kept:
+            kept.clear()
+            kept[data] = load(data)
+        return kept[data]
+
+    return remembered
+
+
+class Reporter(Watcher):
+    """Tells the parent how far the run is, and writes plain lines to the run's log."""
+
+    def __init__(self, parent: Connection, asks: bool = False) -> None:
+        self.parent, self.asks = parent, asks
+        self.last_told = 0.0
+        self.best: float | None = None
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def start(self, config: Config, step: int) -> None:  # noqa: ARG002
+        self.tell(step)
+
+    def step(self, step: int) -> None:
+        if time.monotonic() - self.last_told > SECONDS_BETWEEN_STEPS_TOLD:
+            self.tell(step)
+
+    def evaluation(self, row: dict[str, Any], best: float) -> None:
+        self.best = best
+        print(
+            f"step {row['step']}  problem {row['problem']}  loss {row['loss']:.4f}  "
+            f"MAP@R {row['map_at_r']:.4f} (best {best:.4f})",
+            flush=True,
+        )
+        if self.asks:
+            self.parent.send(Evaluated(row["step"], row["map_at_r"]))
+            if not self.parent.recv():
+                print("Told to stop here.", flush=True)
+                raise NotWorthIt
+
+    def finishing(self) -> None:
+        print("Scoring the test half ...", flush=True)
+
+    def tell(self, step: int) -> None:
+        self.parent.send(Progress(step, self.best))
+        self.last_told = time.monotonic()
+
+
+@contextmanager
+def output_to(file: Path) -> Iterator[None]:
+    """Append all output of this process to `file`, that of libraries, of an error and of a crash included."""
+    streams = (sys.stdout, sys.stderr)
+    for stream in streams:
+        stream.flush()
+    before = [os.dup(stream.fileno()) for stream in streams]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as log:
+        for stream in streams:
+            os.dup2(log.fileno(), stream.fileno())
+    try:
+        yield
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
+        for stream, descriptor in zip(streams, before, strict=True):
+            stream.flush()
+            os.dup2(descriptor, stream.fileno())
+            os.close(descriptor)
+
+
+def _leave(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _leave_with_parent() -> None:
+    """A killed parent cannot end its workers: they must notice, and not train for nobody for ever."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)  # lets the main thread clean up
+    time.sleep(10)
+    os._exit(1)

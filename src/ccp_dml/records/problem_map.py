@@ -1,0 +1,82 @@
+"""What a run leaves of each problem to be drawn: how a fixed sample of images lay, and its proxies, in one file."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.checkpoint import load_note, load_weights, save_weights
+
+FOLDER = "problems"
+
+
+@dataclass(frozen=True)
+class MapPoints:
+    """Images of a few classes as the network embedded them."""
+
+    embeddings: Tensor  # (n, D), normalised
+    labels: Tensor  # (n,) int64, numbers in `class_names`: 0..C-1 of the classes on the map, not of the whole data set
+    rows: Tensor  # (n,) int64, which rows of the run's training or validation set they are
+    class_names: tuple[str, ...]  # (C,)
+
+
+@dataclass(frozen=True)
+class ProblemMap:
+    """The end of one problem, under its best weights: the same images in every map of a run."""
+
+    problem: int  # 1, 2, ...
+    train: MapPoints
+    validation: MapPoints
+    selected: Tensor | None  # (C, P, D), normalised: where the proxies of the classes in `train` started
+    converged: Tensor | None  # (C, P, D), likewise: where the best evaluation of the problem found them
+
+
+def map_file(folder: Path, problem: int) -> Path:
+    return folder / FOLDER / f"{problem:03}.safetensors"
+
+
+def write_problem(folder: Path, problem: ProblemMap) -> None:
+    """Write the map into the run's folder, in place of an earlier one of the same problem."""
+    tensors: dict[str, Tensor] = {}
+    for side, points in (("train", problem.train), ("validation", problem.validation)):
+        tensors |= {f"{side}.{name}": getattr(points, name) for name in ("embeddings", "labels", "rows")}
+    if problem.selected is not None and problem.converged is not None:
+        tensors |= {"proxies.selected": problem.selected, "proxies.converged": problem.converged}
+    names = {"train": problem.train.class_names, "validation": problem.validation.class_names}
+    save_weights(map_file(folder, problem.problem), tensors, json.dumps(names))
+
+
+def read_problems(folder: Path) -> list[ProblemMap]:
+    """The maps in a run's folder, first problem first; none if the run was told to keep none (run.map_points = 0)."""
+    return sorted((read_problem(file) for file in (folder / FOLDER).glob("*.safetensors")), key=lambda one: one.problem)
+
+
+def evenly(problems: Sequence[ProblemMap], most: int) -> list[ProblemMap]:
+    """At most `most` of the problems, the first and the last among them."""
+    if len(problems) <= most:
+        return list(problems)
+    return [problems[place] for place in torch.linspace(0, len(problems) - 1, most).round().long().tolist()]
+
+
+def read_problem(file: Path) -> ProblemMap:
+    tensors = load_weights(file)
+    try:
+        names = json.loads(load_note(file) or "{}")
+        return ProblemMap(
+            int(file.stem),
+            _points("train", tensors, names),
+            _points("validation", tensors, names),
+            tensors.get("proxies.selected"),
+            tensors.get("proxies.converged"),
+        )
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{file} is no map of a problem ({error} is missing or wrong); delete it.") from None
+
+
+def _points(side: str, tensors: dict[str, Tensor], names: dict[str, list[str]]) -> MapPoints:
+    embeddings, labels, rows = (tensors[f"{side}.{name}"] for name in ("embeddings", "labels", "rows"))
+    return MapPoints(embeddings, labels, rows, tuple(names[side]))

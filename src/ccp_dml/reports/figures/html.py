@@ -1,0 +1,228 @@
+"""Figures as Plotly reads them: plain traces and a layout per panel.
+
+Colours are CSS variables of report.css, such as `var(--s0)`; study.js puts in what the reader's scheme, light or dark,
+makes of them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ccp_dml.reports.figures.charts import STYLES
+from ccp_dml.reports.figures.figure import (
+    MARGIN,
+    Bars,
+    HeatMap,
+    Histogram,
+    Lines,
+    Panel,
+    Points,
+    Scatter,
+    Surface,
+    Symbol,
+)
+
+CLASS_STYLES = 12  # how many colours map.css has
+
+Trace = dict[str, Any]
+
+SYMBOLS: dict[Symbol, str] = {"circle": "circle", "square": "square", "cross": "x-thin", "star": "star"}
+MAP_COLOURS = "Viridis"
+ROOM_FOR_LEGEND = 48  # pixels below the axis: two rows, as on a phone
+
+
+def plotly_panel(panel: Panel) -> dict[str, Any]:
+    """`data` and `layout` for `Plotly.newPlot`."""
+    traces, layout = traces_of(panel), base_layout(panel)
+    if sum(trace.get("showlegend", True) for trace in traces) > 1:
+        layout["margin"]["b"] += ROOM_FOR_LEGEND
+    match panel:
+        case Lines() if panel.x_ticks is not None:
+            layout["xaxis"] |= {"tickvals": list(panel.x_ticks), "ticktext": [f"{tick:g}" for tick in panel.x_ticks]}
+        case Bars() | Histogram():
+            layout |= {"barmode": "group", "bargap": 0.15}
+        case HeatMap():
+            layout["xaxis"] |= {"type": "category", "showgrid": False}
+            layout["yaxis"] |= {"type": "category", "showgrid": False}
+        case Scatter():
+            layout = scatter_layout(panel, layout)
+        case Surface():
+            layout["yaxis"] |= {"range": [panel.y[0] - MARGIN, panel.y[-1] + MARGIN]}
+    if isinstance(panel, Lines | Scatter | Surface) and panel.log_x:
+        layout["xaxis"] |= {"type": "log", "exponentformat": "power"}
+    return {"data": traces, "layout": layout}
+
+
+def scatter_layout(panel: Scatter, layout: dict[str, Any]) -> dict[str, Any]:
+    axes = ("xaxis", "yaxis")
+    if panel.equal_axes:
+        layout["yaxis"] |= {"scaleanchor": "x", "scaleratio": 1}
+    for axis in axes:
+        layout[axis] |= {} if panel.limits is None else {"range": list(panel.limits)}
+        layout[axis] |= {} if panel.has_ticks else {"showticklabels": False, "zeroline": False}
+    return layout
+
+
+def base_layout(panel: Panel) -> dict[str, Any]:
+    def axis(title: str) -> dict[str, Any]:
+        return {
+            "title": {"text": title},
+            "gridcolor": "var(--line)",
+            "zerolinecolor": "var(--line)",
+            "linecolor": "var(--line)",
+            "automargin": True,
+        }
+
+    return {
+        "title": {"text": panel.title, "font": {"size": 15}, "x": 0, "xref": "paper", "yref": "container", "y": 0.97},
+        "font": {"color": "var(--ink)", "family": "system-ui, sans-serif", "size": 13},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 56, "r": 16, "t": 44 if panel.title else 16, "b": 48},
+        "legend": {"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0},
+        "hoverlabel": {
+            "bgcolor": "var(--card)",
+            "bordercolor": "var(--line)",
+            "font": {"color": "var(--ink)"},
+            "namelength": -1,
+        },
+        "xaxis": axis(panel.x_label),
+        "yaxis": axis(panel.y_label),
+    }
+
+
+def traces_of(panel: Panel) -> list[Trace]:
+    match panel:
+        case Lines():
+            return line_traces(panel)
+        case Bars():
+            return bar_traces(panel)
+        case Histogram():
+            return histogram_traces(panel)
+        case HeatMap():
+            return [heat_map_trace(panel)]
+        case Scatter():
+            return point_traces(panel.groups)
+        case Surface():
+            return [surface_trace(panel), *point_traces(panel.points)]
+
+
+def line_traces(panel: Lines) -> list[Trace]:
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines+markers" if panel.has_markers else "lines",
+            "name": line.label,
+            "x": list(line.x),
+            "y": list(line.y),
+            "line": {"color": colour(line.style), "width": 2},
+            "marker": {"color": colour(line.style)},
+            "error_y": error_bars(line.spread),
+            "hovertemplate": "%{x:,g}: %{y:.2f}",
+        }
+        for line in panel.lines
+    ]
+
+
+def bar_traces(panel: Bars) -> list[Trace]:
+    return [
+        {
+            "type": "bar",
+            "name": group.label,
+            "x": list(panel.categories),
+            "y": list(group.values),
+            "marker": {"color": colour(group.style)},
+            "error_y": error_bars(group.spread),
+            "hovertemplate": "%{x}: %{y:.2f}",
+        }
+        for group in panel.groups
+    ]
+
+
+def histogram_traces(panel: Histogram) -> list[Trace]:
+    edges = panel.bin_edges()
+    return [
+        {
+            "type": "histogram",
+            "name": sample.label,
+            "x": list(sample.values),
+            "xbins": {"start": edges[0], "end": edges[-1], "size": panel.bin_width},
+            "autobinx": False,
+            "marker": {"color": colour(sample.style)},
+            "hovertemplate": "%{x}: %{y}",
+        }
+        for sample in panel.samples
+    ]
+
+
+def heat_map_trace(panel: HeatMap) -> Trace:
+    return {
+        "type": "heatmap",
+        "x": list(panel.columns),
+        "y": list(panel.rows),
+        "z": [list(row) for row in panel.values],
+        "colorscale": MAP_COLOURS,
+        "colorbar": colour_bar(panel.value_label),
+        "texttemplate": f"%{{z:.{panel.decimals}f}}",
+        "hoverongaps": False,
+        "hovertemplate": f"{panel.x_label} %{{x}}<br>{panel.y_label} %{{y}}<br>{panel.value_label} %{{z:.2f}}"
+        "<extra></extra>",
+    }
+
+
+def surface_trace(panel: Surface) -> Trace:
+    return {
+        "type": "contour",
+        "x": list(panel.x),
+        "y": list(panel.y),
+        "z": [list(row) for row in panel.values],
+        "colorscale": MAP_COLOURS,
+        "contours": {"coloring": "heatmap"},
+        "line": {"width": 0.5},
+        "colorbar": colour_bar(panel.value_label),
+        "showlegend": False,
+        "hovertemplate": f"{panel.x_label} %{{x:.3g}}<br>{panel.y_label} %{{y:.3g}}<br>{panel.value_label} %{{z:.2f}}"
+        "<extra>interpolated</extra>",
+    }
+
+
+def point_traces(groups: Sequence[Points]) -> list[Trace]:
+    traces = []
+    for group in groups:
+        own = colour(group.style) if group.palette == "series" else class_colour(group.style)
+        outline = {"width": 1.5, "color": "var(--ink)"} if group.is_outlined else {"width": 1, "color": "var(--card)"}
+        if group.symbol == "cross":  # nothing but an outline, which takes its own colour
+            outline = {"width": 2, "color": own}
+        marker = {"color": own, "symbol": SYMBOLS[group.symbol], "size": group.size * 1.3, "line": outline}
+        trace: Trace = {
+            "type": "scatter",
+            "mode": "markers",
+            "name": group.label,
+            "x": list(group.x),
+            "y": list(group.y),
+            "marker": marker,
+            # Names of classes would take half of a map's height: pointing at a mark tells its class.
+            "showlegend": group.in_legend and group.palette == "series",
+        }
+        if group.texts is not None:
+            trace |= {"text": list(group.texts), "hovertemplate": "%{text}"}
+        traces.append(trace)
+    return traces
+
+
+def error_bars(spread: Sequence[float | None] | None) -> dict[str, Any]:
+    if spread is None:
+        return {"visible": False}
+    return {"type": "data", "array": [value or 0.0 for value in spread], "visible": True}
+
+
+def colour_bar(title: str) -> dict[str, Any]:
+    return {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
+
+
+def colour(style: int) -> str:
+    return f"var(--s{style % STYLES})"
+
+
+def class_colour(label: int) -> str:
+    """A colour of map.css."""
+    return f"var(--k{label % CLASS_STYLES})"

@@ -1,0 +1,144 @@
+"""Sections made of line charts: scores, loss and gradients over the steps, covering radius over the problems."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from ccp_dml.records.run_folder import RunFolder, number, run_labels
+from ccp_dml.reports.comparison import SCORES
+from ccp_dml.reports.figures.charts import Chart, DrawnChart, Highlight, Mark, Series, draw
+from ccp_dml.reports.sections.overview import Section
+
+Points = list[tuple[float, float]]
+
+LOSS = "mean since the previous evaluation"
+GRADIENT = "mean since the previous evaluation, before clipping"
+RADIUS = "distance from a pool image to the nearest new proxy of its class, the largest of each class, mean of classes"
+SPREAD = "distance between the proxies of a class as the loss sees them, mean over pairs and classes"
+ACTIVE = "pairs that the loss learns from, in % of all, in the last step before the evaluation"
+PULL = "length of the pull's gradient: lambda times the distance to the previous solution"
+SCORE = "in %, on classes held out for validation"
+
+
+def curves(runs: Sequence[RunFolder]) -> Section | None:
+    """Validation scores, loss, gradient norm and active pairs over the steps, with the switches of problems."""
+    charts = [_all_scores_chart(runs[0])] if len(runs) == 1 else [_score_chart(runs, key) for key in SCORES]
+    charts.append(_step_chart(runs, "loss", "Training loss", LOSS, 4))
+    charts.append(_step_chart(runs, "gradient_norm", "Gradient norm", GRADIENT, 3))
+    for kind in ("positives", "negatives"):
+        active = _step_chart(runs, f"active_{kind}", f"Active {kind}", ACTIVE, 1)
+        charts.append(dataclasses.replace(active, percent=True))
+    return _chart_section("curves", "Curves", charts)
+
+
+def projections(runs: Sequence[RunFolder]) -> Section | None:
+    """Covering radius and spread of the proxies, and the pull to the previous solution; None for baselines."""
+    radius = Chart(
+        title="Covering radius",
+        x_label="problem",
+        y_label=RADIUS,
+        series=_series(runs, [_radius_points(run) for run in runs], "covering radius"),
+        decimals=3,
+    )
+    spread = _step_chart(runs, "proxy_spread", "Spread of proxies", SPREAD, 3)
+    pull = _step_chart(runs, "pull_norm", "Pull", PULL, 5)
+    return _chart_section("projections", "Projections", [radius, spread, pull])
+
+
+def problems(run: RunFolder) -> Section | None:
+    """One line per problem; None where there was only one."""
+    rows = problem_rows(run)
+    if len(rows) < 2:
+        return None
+    return Section("problems", "Problems", "section_problems.html", {"rows": rows})
+
+
+def problem_rows(run: RunFolder) -> list[dict[str, Any]]:
+    """What happened in each problem, in order."""
+    grouped: dict[int, list[dict[str, Any]]] = {}
+    for row in run.metrics:
+        grouped.setdefault(row.get("problem", 1), []).append(row)
+    rows, last_step = [], 0
+    for problem, evaluations in grouped.items():
+        known = [score for row in evaluations if (score := number(row.get("map_at_r"))) is not None]
+        rows.append(
+            {
+                "problem": problem,
+                "steps": evaluations[-1]["step"] - last_step,
+                "evaluations": len(evaluations),
+                "map_at_r": max(known, default=None),
+                "covering_radius": number(evaluations[-1].get("covering_radius")),
+                "pull_norm": number(evaluations[-1].get("pull_norm")),
+            }
+        )
+        last_step = evaluations[-1]["step"]
+    return rows
+
+
+def _chart_section(name: str, title: str, charts: Sequence[Chart]) -> Section | None:
+    drawn: list[DrawnChart] = [one for chart in charts if (one := draw(chart)) is not None]
+    return Section(name, title, "section_charts.html", {"charts": drawn}) if drawn else None
+
+
+def _all_scores_chart(run: RunFolder) -> Chart:
+    lines = [Series(title, _points(run, key), style) for style, (key, title) in enumerate(SCORES.items())]
+    return Chart(
+        title="Validation scores",
+        x_label="step",
+        y_label=SCORE,
+        series=[line for line in lines if line.points],
+        marks=_problem_starts(run, None),
+        marks_label="a new problem starts",
+        highlights=_best(run, "map_at_r", 0),
+        notes={row["step"]: f"problem {row['problem']}" for row in run.metrics if "problem" in row},
+        percent=True,
+    )
+
+
+def _score_chart(runs: Sequence[RunFolder], key: str) -> Chart:
+    chart = _step_chart(runs, key, f"Validation {SCORES[key]}", SCORE, 1)
+    highlights = [spot for style, run in enumerate(runs) for spot in _best(run, key, style)]
+    return dataclasses.replace(chart, highlights=highlights, percent=True)
+
+
+def _step_chart(runs: Sequence[RunFolder], key: str, title: str, y_label: str, decimals: int) -> Chart:
+    lines = _series(runs, [_points(run, key) for run in runs], title.lower())
+    drawn = [line.style for line in lines]
+    return Chart(
+        title=title,
+        x_label="step",
+        y_label=y_label,
+        series=lines,
+        marks=[mark for style in drawn for mark in _problem_starts(runs[style], style if len(runs) > 1 else None)],
+        marks_label="a new problem starts",
+        decimals=decimals,
+    )
+
+
+def _series(runs: Sequence[RunFolder], points: Sequence[Points], quantity: str) -> list[Series]:
+    """A line per run that has points, under its run's name; a single run's line is named after what it shows."""
+    labels = run_labels(runs) if len(runs) > 1 else [quantity]
+    return [Series(labels[style], line, style) for style, line in enumerate(points) if line]
+
+
+def _points(run: RunFolder, key: str) -> Points:
+    return [(row["step"], value) for row in run.metrics if (value := number(row.get(key))) is not None]
+
+
+def _radius_points(run: RunFolder) -> Points:
+    rows = problem_rows(run)
+    return [(row["problem"], row["covering_radius"]) for row in rows if row["covering_radius"] is not None]
+
+
+def _problem_starts(run: RunFolder, style: int | None) -> list[Mark]:
+    """Where each problem but the first starts: at the last evaluation of the one before."""
+    pairs = zip(run.metrics, run.metrics[1:], strict=False)
+    return [Mark(a["step"], str(b["problem"]), style) for a, b in pairs if a.get("problem") != b.get("problem")]
+
+
+def _best(run: RunFolder, key: str, style: int) -> list[Highlight]:
+    row = run.best_evaluation()
+    value = number(row.get(key)) if row else None
+    if row is None or value is None:
+        return []
+    return [Highlight(row["step"], value, f"{100 * value:.1f} at the best step, {row['step']:,}", style)]

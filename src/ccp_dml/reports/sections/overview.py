@@ -1,0 +1,143 @@
+"""The report's sections: each function turns runs into what one template shows.
+
+To add a section, write a function that returns a `Section` (or None where a run has nothing to show), write its
+`section_*.html`, and name the function in `page.py`.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ccp_dml.config.layers import flatten
+from ccp_dml.records.run_folder import RunFolder, number
+from ccp_dml.reports.comparison import SCORES, compare, differing_settings
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page; `template` shows `content`."""
+
+    id: str
+    title: str
+    template: str
+    content: dict[str, Any]
+
+
+def summary(run: RunFolder) -> Section:
+    """What was trained, on what, and how good it is on unseen classes."""
+    best = run.best_evaluation() or {}
+    scores = {
+        title: (run.score("test", key) if run.finished else number(best.get(key)), run.score("validation", key))
+        for key, title in SCORES.items()
+    }
+    content = {
+        "run": run,
+        "scores": scores,
+        "method": method_text(run),
+        "data": data_text(run),
+        "progress": progress_text(run),
+        "facts": {"Network": network_text(run)},
+    }
+    return Section("summary", "Summary", "section_summary.html", content)
+
+
+def comparison(runs: Sequence[RunFolder]) -> Section:
+    """Scores of all runs beside each other, and what was set differently."""
+    return Section(
+        "comparison",
+        "Comparison",
+        "section_comparison.html",
+        {
+            "rows": compare(runs),
+            "scores": SCORES,
+            "settings": differing_settings(runs),
+            "data": sorted({data_text(run) for run in runs}),
+        },
+    )
+
+
+def scores(run: RunFolder) -> Section | None:
+    """Validation and test scores with the number of queries."""
+    if run.result is None:
+        return None
+    recalls = (run.result.get("test") or {}).get("recall_at") or {}
+    rows = [
+        {
+            "half": half,
+            "scores": [run.score(half, key) for key in SCORES],
+            "recalls": [number(value) if half == "test" else None for value in recalls.values()],
+            "queries": (run.result.get(half) or {}).get("queries"),
+        }
+        for half in ("validation", "test")
+    ]
+    titles = [*SCORES.values(), *(f"R@{k}" for k in recalls)]
+    return Section("scores", "Scores", "section_scores.html", {"rows": rows, "titles": titles})
+
+
+def configuration(run: RunFolder) -> Section:
+    """The resolved configuration, one block per section."""
+    blocks: dict[str, dict[str, Any]] = {}
+    for key, value in run.settings().items():
+        block, _, name = key.rpartition(".")
+        blocks.setdefault(block or "general", {})[name] = value
+    return Section("configuration", "Configuration", "section_configuration.html", {"blocks": blocks})
+
+
+def environment(run: RunFolder) -> Section | None:
+    if not run.environment:
+        return None
+    return Section(
+        "environment", "Environment", "section_environment.html", {"entries": dict(flatten(run.environment))}
+    )
+
+
+def reproduction(run: RunFolder) -> Section:
+    """The one command that does it again."""
+    command = run.environment.get("command")
+    if isinstance(command, list):
+        command = shlex.join(map(str, command))
+    if not command:  # the resolved configuration is itself a recipe
+        again = run.path.with_name(run.name + "-again")
+        command = shlex.join(["ccp", "train", str(run.path / "config.toml"), "--out", str(again)])
+    return Section("reproduce", "How to reproduce", "section_reproduction.html", {"command": command})
+
+
+def method_text(run: RunFolder) -> str:
+    """For example "C2 with CCP, 8 proxies per class"."""
+    settings = run.settings()
+    loss = str(settings.get("loss.name", "unknown loss"))
+    text = loss.upper() if len(loss) <= 2 else loss
+    mode, count = settings.get("ccp.mode", "off"), settings.get("ccp.proxies_per_class")
+    if mode != "off":
+        text += " with CCP" if mode == "alternating" else " with proxies chosen once"
+        text += f", {count} {'proxy' if count == 1 else 'proxies'} per class"
+    if settings.get("xbm.enabled"):
+        text += f", memory of {settings['xbm.memory_batches']} batches"
+    return text
+
+
+def progress_text(run: RunFolder) -> str | None:
+    """What training gained on the validation classes since the first evaluation; None without two to compare."""
+    first, best = (run.metrics[0] if run.metrics else {}), run.best_evaluation() or {}
+    before, after = number(first.get("map_at_r")), number(best.get("map_at_r"))
+    if before is None or after is None or first["step"] == best["step"]:
+        return None
+    return (
+        f"On the validation classes MAP@R went from {100 * before:.1f} % at the first evaluation (step "
+        f"{first['step']:,}) to {100 * after:.1f} % at the best (step {best['step']:,}): "
+        f"{100 * (after - before):+.1f} points."
+    )
+
+
+def data_text(run: RunFolder) -> str:
+    settings = run.settings()
+    name, path = settings.get("data.name", "unknown data"), settings.get("data.path")
+    return f"{name} ({Path(path).name})" if path else str(name)
+
+
+def network_text(run: RunFolder) -> str:
+    settings = run.settings()
+    dim = settings.get("model.embedding_dim")
+    return str(settings.get("model.backbone", "unknown network")) + ("" if dim is None else f", {dim}-D embedding")

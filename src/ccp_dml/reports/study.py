@@ -1,0 +1,102 @@
+"""What a study leaves for its readers: a table, pictures, a summary, and one page that can be explored offline."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from ccp_dml.benchmark.results import as_csv
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.files import write_text
+from ccp_dml.reports.comparison import MISSING
+from ccp_dml.reports.figures.figure import Figure
+from ccp_dml.reports.figures.html import plotly_panel
+from ccp_dml.reports.figures.png import write_png
+
+TEMPLATES = Path(__file__).parent / "templates"
+PAGE, TABLE, SUMMARY = "study.html", "results.csv", "summary.md"
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """Everything that is to be said about a study."""
+
+    title: str
+    question: str
+    paragraph: str
+    notes: Sequence[str]
+    figures: Sequence[Figure]
+    rows: Sequence[dict[str, Any]]  # all with the same keys, in the same order
+    command: str  # does it again
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.rows[0])
+
+
+def write_study_report(folder: Path, report: StudyReport) -> Path:
+    """Write results.csv, a PNG per figure, summary.md and study.html; the page's path."""
+    try:
+        write_text(folder / TABLE, as_csv(report.columns, report.rows))
+        pictures = {figure.name: write_png(folder / f"{figure.name}.png", figure) for figure in report.figures}
+        write_text(folder / SUMMARY, as_markdown(report))
+        write_text(folder / PAGE, render(report, {name: data_uri(path) for name, path in pictures.items()}))
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written ({error.strerror or error}); make room there, then repeat the command: runs "
+            "that are done stay done."
+        ) from None
+    return folder / PAGE
+
+
+def as_markdown(report: StudyReport) -> str:
+    parts = [f"# {report.title}", report.question, report.paragraph, *report.notes]
+    parts += [f"![{figure.title}]({figure.name}.png)\n\n{figure.caption}" for figure in report.figures]
+    return "\n\n".join(parts) + f"\n\nNumbers: {TABLE}. Do it again:\n\n    {report.command}\n"
+
+
+def render(report: StudyReport, pictures: dict[str, str]) -> str:
+    """The whole page as text. `pictures` are the figures' PNGs as data URIs, for readers without scripts."""
+    jinja = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    jinja.filters["cell"] = cell
+    scripts = [get_plotlyjs(), (TEMPLATES / "study.js").read_text(encoding="utf-8")]
+    return jinja.get_template("study.html").render(
+        report=report,
+        pictures=pictures,
+        panels={figure.name: [as_json(plotly_panel(panel)) for panel in figure.panels] for figure in report.figures},
+        style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
+        more_style=Markup("".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("study.css", "map.css"))),
+        scripts=[Markup(script) for script in scripts],
+        script_hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
+        version=version("ccp-dml"),
+    )
+
+
+def as_json(value: Any) -> Markup:
+    """JSON that may stand in a page: no `<` in it can end the element that holds it."""
+    return Markup(json.dumps(value, allow_nan=False).replace("<", "\\u003c"))
+
+
+def cell(value: Any) -> str:
+    """A value of the table: fractions with four digits, everything else as it is."""
+    if value is None:
+        return MISSING
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def data_uri(picture: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()

@@ -1,0 +1,154 @@
+"""The certificate of a run: its network's embeddings of training, validation and test images, measured and written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ccp_dml.certificate import constraint as constraints
+from ccp_dml.certificate.constraint import Constraint
+from ccp_dml.certificate.image_sample import draw_images
+from ccp_dml.certificate.set_certificate import EmbeddedSet, Threshold, certify_set, choose_threshold
+from ccp_dml.config.schema import Config, LossConfig
+from ccp_dml.data.labelled import LabelledSet, TestSet
+from ccp_dml.data.loading import load_rows, loader_processes
+from ccp_dml.errors import UserError
+from ccp_dml.evaluation import embed
+from ccp_dml.foundation.files import write_json
+from ccp_dml.foundation.randomness import generator
+from ccp_dml.functional.distances import NORMALISERS
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.problem_map import map_file, read_problem
+from ccp_dml.runs.build_loss import checked_arguments
+
+CERTIFICATE = "certificate.json"
+"""Beside a run's result."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is asked of a certificate."""
+
+    beta: float | None = None  # None: as the loss has it
+    alpha: float | None = None
+    false_match_rate: float = 0.01
+    pairs: int = 2000  # independent pairs of each kind in a set, at most: so large that a certificate takes seconds
+    confidence: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.false_match_rate < 1:
+            raise UserError(f"--false-match-rate {self.false_match_rate:g} is no rate between 0 and 1, such as 0.01.")
+        if not 0.5 < self.confidence < 1:
+            raise UserError(
+                f"--confidence {self.confidence:g} is out of range: give it between 0.5 and 1, such as 0.95."
+            )
+        if self.pairs < 1:
+            raise UserError(f"--pairs {self.pairs} leaves nothing to measure: give at least 1.")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The three sets that a run divides its data into."""
+
+    learned: LabelledSet
+    validation: TestSet
+    test: TestSet
+
+    def sides(self) -> dict[str, list[LabelledSet]]:
+        """By name; queries and gallery stay apart, as they share a numbering of classes, but not always a source."""
+        return {"training": [self.learned], "validation": sides_of(self.validation), "test": sides_of(self.test)}
+
+
+def sides_of(part: TestSet) -> list[LabelledSet]:
+    return [part.queries] if part.gallery is None else [part.queries, part.gallery]
+
+
+def write_certificate(
+    config: Config, logbook: Logbook, network: Embedder, parts: Parts, best_step: int, terms: Terms
+) -> dict[str, Any] | None:
+    """Certify `network`, which the evaluation at `best_step` of the run found best; what was written into its folder.
+
+    Nothing is, and None comes back, where neither terms nor loss nor validation pairs say what to measure.
+    """
+    embedded = {name: embed_part(config, network, sides, name, terms) for name, sides in parts.sides().items()}
+    threshold = choose_threshold(embedded["validation"], terms.false_match_rate, terms.confidence)
+    constraint = settle_constraint(config.loss, terms, threshold)
+    if constraint is None:
+        return None
+    best_problem = next(row["problem"] for row in logbook.rows() if row["step"] == best_step)
+    proxies = {"training": proxies_of_problem(logbook.folder, best_problem)}
+    certificate = {
+        "terms": asdict(terms),
+        "constraint": asdict(constraint),
+        "threshold": None if threshold is None else asdict(threshold),
+        "hold_out": config.protocol.hold_out,
+        "selected_on": config.protocol.select_on,
+        "sets": {
+            name: asdict(certify_set(part, constraint, threshold, terms.confidence, proxies.get(name)))
+            for name, part in embedded.items()
+        },
+    }
+    write_json(logbook.folder / CERTIFICATE, certificate)
+    return certificate
+
+
+def embed_part(config: Config, network: Embedder, sides: Sequence[LabelledSet], name: str, terms: Terms) -> EmbeddedSet:
+    """Embeddings as the loss normalises them, of as many images as the wanted pairs take, drawn for the set `name`.
+
+    A pair is a pair, whichever of the two is looked for: queries and gallery are one set here.
+    """
+    all_labels = torch.cat([side.labels for side in sides])
+    rows = draw_images(all_labels, 2 * terms.pairs, generator(terms.seed, "certificate images", name))
+    embeddings, start = [], 0
+    for side in sides:
+        own = rows[(rows >= start) & (rows < start + len(side))] - start
+        workers = loader_processes(config.run.workers, side.source)
+        if len(own):
+            embeddings.append(embed(network, load_rows(side, own, None, config.run.evaluation_batch, workers))[0])
+        start += len(side)
+    normalise = NORMALISERS[checked_arguments(config.loss).get("normalise", "none")]  # most have nothing left to do
+    return EmbeddedSet.make(
+        normalise(torch.cat(embeddings)),
+        all_labels[rows],
+        sides[0].class_names,
+        generator(terms.seed, "certificate pairs", name),
+        of_images=len(all_labels),
+        of_classes=len(torch.unique(all_labels)),
+    )
+
+
+def settle_constraint(loss: LossConfig, terms: Terms, threshold: Threshold | None) -> Constraint | None:
+    """The chance constraint to measure: what is given, else what the loss trained, else the wanted threshold."""
+    constraint = constraints.with_given(constraint_of_loss(loss), terms.beta, terms.alpha)
+    if constraint is not None or threshold is None:
+        return constraint
+    chosen = constraints.at_threshold(threshold.beta, terms.false_match_rate)
+    return chosen if terms.alpha is None else constraints.with_alpha(chosen, terms.alpha)
+
+
+def constraint_of_loss(loss: LossConfig) -> Constraint | None:
+    """The constraint whose bound the loss is; None for losses that are no such bound."""
+    arguments = checked_arguments(loss)
+    if loss.name == "c2":
+        own = constraints.of_contrastive_loss(arguments["positive_margin"], arguments["negative_margin"])
+    elif loss.name == "c1":
+        own = constraints.of_cosine_contrastive_loss(arguments["margin"])
+    else:
+        return None
+    return own if own.beta > 0 else None  # margins of zero distance separate nothing
+
+
+def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
+    """Converged proxies (P, D) by class name, of the classes that the problem's map shows; none without a map."""
+    file = map_file(folder, problem)
+    if not file.exists():
+        return {}
+    problem_map = read_problem(file)
+    if problem_map.converged is None:
+        return {}
+    return dict(zip(problem_map.train.class_names, problem_map.converged, strict=True))

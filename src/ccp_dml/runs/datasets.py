@@ -1,0 +1,106 @@
+"""Data sets by name, from the `data` section of a configuration."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ccp_dml.config.layers import nearest
+from ccp_dml.config.schema import DataConfig
+from ccp_dml.data.csv_table import load_csv
+from ccp_dml.data.features import load_features
+from ccp_dml.data.folder import load_folder
+from ccp_dml.data.glyphs import load_glyphs
+from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.data.published.cars196 import CARS196
+from ccp_dml.data.published.cub import CUB
+from ccp_dml.data.published.inshop import INSHOP
+from ccp_dml.data.published.mnist import MNIST, load_mnist
+from ccp_dml.data.published.published_set import Published, load_published
+from ccp_dml.data.published.sop import SOP
+from ccp_dml.data.transforms import eval_transform, train_transform
+from ccp_dml.data.unaugmented import without_augmentation
+from ccp_dml.errors import UserError
+
+PUBLISHED: dict[str, Published] = {published.name: published for published in (CUB, CARS196, SOP, INSHOP, MNIST)}
+"""What `ccp data prepare` and `ccp data verify` know."""
+
+
+def build_data(data: DataConfig) -> DataHalves:
+    if data.name not in DATASETS:
+        raise UserError(f"data.name = {data.name!r} is no data set{nearest(data.name, list(DATASETS))}.")
+    halves = DATASETS[data.name](data)
+    halves = halves if data.classes is None else first_classes(halves, data.classes)
+    return halves if data.augment else without_augmentation(halves)
+
+
+def first_classes(halves: DataHalves, count: int) -> DataHalves:
+    """The first `count` classes of each half, or all where there are fewer."""
+
+    def kept(part: LabelledSet) -> LabelledSet:
+        return part.of_classes(range(min(count, len(part.class_names))))
+
+    gallery = None if halves.test.gallery is None else kept(halves.test.gallery)
+    return replace(halves, train=kept(halves.train), test=TestSet(kept(halves.test.queries), gallery))
+
+
+def _glyphs(_: DataConfig) -> DataHalves:
+    return load_glyphs()
+
+
+def _folder(data: DataConfig) -> DataHalves:
+    return load_folder(_given(data, "root", "the folder with one subfolder per class"), **_image_arguments(data))
+
+
+def _csv(data: DataConfig) -> DataHalves:
+    return load_csv(_given(data, "path", "the CSV file"), root=data.root, **_image_arguments(data))
+
+
+def _features(data: DataConfig) -> DataHalves:
+    path = _given(data, "path", "an .npz file with features and labels")
+    return load_features(path, drop_small_classes=data.drop_small_classes)
+
+
+def _images(data: DataConfig) -> DataHalves:
+    return load_published(
+        PUBLISHED[data.name],
+        _prepared_root(data),
+        **_image_arguments(data),
+        cached_side=data.resize if data.cached else None,
+    )
+
+
+def _mnist(data: DataConfig) -> DataHalves:
+    return load_mnist(_prepared_root(data))
+
+
+def _prepared_root(data: DataConfig) -> str:
+    return _given(data, "root", f"its folder (see `ccp data prepare {data.name}`)")
+
+
+def _given(data: DataConfig, key: str, what: str) -> str:
+    value: str | None = getattr(data, key)
+    if value is None:
+        raise UserError(f"data.{key} is not set: the data set {data.name!r} needs {what}, --set data.{key}=PATH.")
+    return value
+
+
+def _image_arguments(data: DataConfig) -> dict[str, Any]:
+    return {
+        "train_transform": train_transform(data.resize, data.crop),
+        "eval_transform": eval_transform(data.resize, data.crop),
+        "skip_broken": data.skip_broken,
+        "drop_small_classes": data.drop_small_classes,
+    }
+
+
+DATASETS: dict[str, Callable[[DataConfig], DataHalves]] = {
+    "glyphs": _glyphs,
+    "folder": _folder,
+    "csv": _csv,
+    "features": _features,
+    "cub": _images,
+    "cars196": _images,
+    "sop": _images,
+    "inshop": _images,
+    "mnist": _mnist,
+}

@@ -1,0 +1,188 @@
+"""Features of a frozen backbone on disk: one folder per entry, whole or marked as unfinished, never stale.
+
+An entry's name is a digest of everything its numbers depend on, so that a changed image, transform or weight looks for
+another entry. Its features are one plain file of half precision, appended to block by block: what a killed process has
+written is kept, and the next one goes on behind it.
+"""
+
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.digests import file_digest
+from ccp_dml.foundation.files import write_json
+from ccp_dml.foundation.locks import lock
+
+FORMAT = 1
+FEATURES, HEADER = "features.f16", "entry.json"
+PART = ".part"
+NAME = re.compile(r"[0-9a-f]{32}(\.part)?")
+SECONDS_FOR_ANOTHER_PROCESS = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One stored set of features, for people to look at."""
+
+    key: str
+    folder: Path
+    size: int  # bytes
+    is_complete: bool
+    description: dict[str, Any]  # what was seen, by what; empty where the header cannot be read
+
+
+class FeatureStore:
+    """The cache below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def read(self, key: str, shape: tuple[int, ...]) -> np.ndarray | None:
+        """The features of an entry, mapped from disk; None if there is no such entry."""
+        folder = self.root / key
+        if not folder.is_dir():
+            return None
+        header = _header(folder)
+        if header and header.get("format") != FORMAT:
+            raise UserError(
+                f"the feature cache {folder} was written by another version (format {header.get('format')}, not "
+                f"{FORMAT}): {self._remedy(key)}, or set run.cache to another folder"
+            )
+        file = folder / FEATURES
+        if header.get("shape") != list(shape) or not file.is_file() or file_digest(file) != header.get("digest"):
+            raise UserError(
+                f"the feature cache {folder} is damaged, its content is not what was written: {self._remedy(key)}"
+            )
+        return np.memmap(file, dtype=np.float16, mode="r", shape=shape)
+
+    @contextmanager
+    def writing(
+        self, key: str, row_shape: tuple[int, ...], description: dict[str, Any], on_waiting: Callable[[], None]
+    ) -> Iterator["Writer"]:
+        """Write an entry, alone; a process that wants the same one waits, says so, and then finds it."""
+        busy = f"another process has been writing the feature cache {self.root / key} for a day; end it first"
+        with writable(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            (self.root / f".{key}.lock").touch()
+        with lock(self.root / f".{key}.lock", busy, SECONDS_FOR_ANOTHER_PROCESS, on_waiting):
+            yield Writer(self.root / key, row_shape, description)
+
+    def entries(self) -> list[Entry]:
+        """All entries, unfinished ones included, in the order of their names; never anything else in the folder."""
+        found = sorted(self.root.iterdir()) if self.root.is_dir() else []
+        entries = [_entry(path) for path in found if NAME.fullmatch(path.name) and path.is_dir()]
+        return [entry for entry in entries if entry is not None]
+
+    def remove(self, entry: Entry) -> None:
+        busy = f"the feature cache {entry.folder} is being written; wait for it"
+        try:
+            with lock(self.root / f".{entry.key}.lock", busy):
+                shutil.rmtree(entry.folder)
+                (self.root / f".{entry.key}.lock").unlink(missing_ok=True)
+        except FileNotFoundError:
+            return  # another process removed or completed it
+        except OSError as error:
+            raise UserError(
+                f"{entry.folder} cannot be removed ({error.strerror or error}): remove it with the rights of its owner"
+            ) from None
+
+    def _remedy(self, key: str) -> str:
+        return f"remove it with `ccp cache {key[:8]} --clear --folder {self.root}`"
+
+
+class Writer:
+    """Appends blocks to an entry that is not complete yet."""
+
+    def __init__(self, folder: Path, row_shape: tuple[int, ...], description: dict[str, Any]) -> None:
+        self.folder, self.part = folder, folder.with_name(folder.name + PART)
+        self.row_bytes = math.prod(row_shape) * np.dtype(np.float16).itemsize
+        self.description = description
+
+    @property
+    def is_done(self) -> bool:
+        """Whether another process completed the entry while this one waited for it."""
+        return self.folder.is_dir()
+
+    def begin(self, rows_per_block: int, views: int, rows_per_view: int) -> int:
+        """Rows that are there already, up to the end of a block; what follows is cut off. A view ends with a block.
+
+        A file that is longer than the whole entry was not written by this code, and nothing of it is kept.
+        """
+        file = self.part / FEATURES
+        with writable(self.folder.parent):
+            is_ours = _header(self.part).get("format") == FORMAT  # another version may have written other numbers
+            size = file.stat().st_size if is_ours and file.exists() else 0
+            whole_views, rows = divmod(size // self.row_bytes, rows_per_view)
+            kept = whole_views * rows_per_view + rows // rows_per_block * rows_per_block
+            kept = kept if size <= views * rows_per_view * self.row_bytes else 0
+            self.part.mkdir(exist_ok=True)
+            with file.open("ab") as handle:
+                handle.truncate(kept * self.row_bytes)
+            write_json(self.part / HEADER, {"format": FORMAT, **self.description})
+        return kept
+
+    def append(self, features: np.ndarray) -> None:
+        """Add rows; on the disk when this returns."""
+        if not np.isfinite(features).all():
+            raise UserError(
+                "the backbone gives features that half precision cannot hold: check model.weights and model.input_mean"
+            )
+        with writable(self.folder.parent), (self.part / FEATURES).open("ab") as handle:
+            handle.write(features.tobytes())
+            handle.flush()
+            os.fsync(handle.fileno())
+
+    def finish(self, shape: tuple[int, ...]) -> None:
+        """Declare the entry complete, which it must be."""
+        with writable(self.folder.parent):
+            rows, written = math.prod(shape[:-1]), (self.part / FEATURES).stat().st_size
+            if written != rows * self.row_bytes:
+                raise UserError(
+                    f"the feature cache {self.part} holds {written} bytes instead of {rows * self.row_bytes}: another "
+                    "process wrote to it; run the command again"
+                )
+            header = {"format": FORMAT, "shape": list(shape), "digest": file_digest(self.part / FEATURES)}
+            write_json(self.part / HEADER, {**header, **self.description})
+            os.rename(self.part, self.folder)
+
+
+@contextmanager
+def writable(root: Path) -> Iterator[None]:
+    """Around what touches the disk, and nothing else: other errors are not the cache's."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"the feature cache {root} cannot be written ({error.strerror or error}): make room, or set run.cache "
+            "to another folder; what was computed so far is kept"
+        ) from None
+
+
+def _header(folder: Path) -> dict[str, Any]:
+    try:
+        header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _entry(folder: Path) -> Entry | None:
+    """None if the folder is no entry, or if another process has just completed or removed it."""
+    try:
+        sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
+    except FileNotFoundError:
+        return None
+    if not sizes.keys() & {FEATURES, HEADER}:
+        return None
+    size, complete = sum(sizes.values()), not folder.name.endswith(PART)
+    return Entry(folder.name.removesuffix(PART), folder, size, complete, _header(folder))

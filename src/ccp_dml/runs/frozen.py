@@ -1,0 +1,149 @@
+"""The frozen-backbone mode: what the backbone sees is computed once, and only the head is trained, on the features."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ccp_dml.config.schema import Config, ModelConfig
+from ccp_dml.data.feature_views import seen_through
+from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.data.loading import BLOCK, load_rows, loader_processes
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.digests import digest, tensor_digest
+from ccp_dml.foundation.files import cache_home
+from ccp_dml.foundation.randomness import derive_seed
+from ccp_dml.models.backbones import IDENTITY
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.runs.build import build_fabric, build_network
+from ccp_dml.runs.feature_store import FeatureStore
+from ccp_dml.runs.watcher import Watcher
+
+VIEWS_SEED = 0
+"""Of the stored views' augmentation. Not the run's: all repeats of a benchmark share one cache."""
+
+
+def trains_on_features(model: ModelConfig) -> bool:
+    """Whether the backbone's features take the place of images."""
+    return model.freeze_backbone and model.cache_features and model.backbone != IDENTITY
+
+
+def trained_part(model: ModelConfig) -> ModelConfig:
+    """The model that is trained, saved and scored: all of it, or the head alone where features take images' place."""
+    if not trains_on_features(model):
+        return model
+    nothing = {"weights": None, "pretrained": False, "input_mean": None, "input_std": None, "freeze_backbone": False}
+    return model.model_copy(update={"backbone": IDENTITY, "pooling": "gap", **nothing})
+
+
+def store_of(config: Config) -> FeatureStore:
+    return FeatureStore(cache_home() / "features" if config.run.cache is None else Path(config.run.cache).expanduser())
+
+
+@dataclass
+class FrozenFeatures:
+    """Labelled images as frozen backbones see them. The last backbone and what it saw are kept for the next run."""
+
+    _model: ModelConfig | None = None
+    _backbone: Embedder | None = None
+    _digest: str = ""
+    _seen: dict[tuple[Any, ...], tuple[LabelledSet, LabelledSet]] = field(default_factory=dict)
+
+    def see(self, config: Config, part: LabelledSet, watcher: Watcher, *, augmented: bool) -> LabelledSet:
+        """`part` as the trained network gets it: unchanged, or as features in the views that its use asks for."""
+        if not trains_on_features(config.model):
+            return part
+        self.backbone_digest(config)
+        views = 1 + (config.data.views if augmented and config.data.augment else 0)
+        asked = (id(part), views, config.run.precision, config.run.cache)
+        if asked not in self._seen:  # the part is kept beside its features, so that no other object can get its id
+            self._seen[asked] = part, seen_through(part, self._features(config, part, views, watcher))
+        return self._seen[asked][1]
+
+    def see_halves(self, config: Config, halves: DataHalves, watcher: Watcher) -> DataHalves:
+        """What training needs: the test half stays as it is, unless it is asked to select (D28)."""
+        selects = config.protocol.select_on == "test"
+        test = self.see_test(config, halves.test, watcher) if selects else halves.test
+        return replace(halves, train=self.see(config, halves.train, watcher, augmented=True), test=test)
+
+    def see_test(self, config: Config, test: TestSet, watcher: Watcher) -> TestSet:
+        gallery = None if test.gallery is None else self.see(config, test.gallery, watcher, augmented=False)
+        return TestSet(self.see(config, test.queries, watcher, augmented=False), gallery)
+
+    def backbone_digest(self, config: Config) -> str | None:
+        """Tells one frozen backbone from another, whatever its file is called; None where there is none."""
+        if not trains_on_features(config.model):
+            return None
+        model = config.model.model_copy(update={"head_init": "xavier", "hidden_dim": None, "embedding_dim": 1})
+        if model != self._model:
+            self._seen.clear()
+            self._backbone, self._digest, self._model = None, "", model
+            # Random weights depend on the seed, and a backbone that nobody trained should not be frozen anyway.
+            if not (model.weights or model.pretrained):
+                raise UserError(
+                    f"model.freeze_backbone is set, but {model.backbone} has no trained weights: set "
+                    "model.weights=FILE or, with a backbone of timm, model.pretrained=true"
+                )
+        if not self._digest:
+            self._digest = digest_of(self.backbone(config))
+        return self._digest
+
+    def backbone(self, config: Config) -> Embedder:
+        if self._backbone is None:
+            assert self._model is not None
+            self._backbone = build_network(self._model, None, config.run.seed).eval()
+        return self._backbone
+
+    def _features(self, config: Config, part: LabelledSet, views: int, watcher: Watcher) -> np.ndarray:
+        """Features (V, N, F), from the store or computed into it."""
+        backbone, store = self.backbone(config), store_of(config)
+        shape = (views, len(part), backbone.linear.in_features)
+        images = part.source.signature(part.positions)
+        key = digest(self._digest, images, f"{shape} {config.run.precision} {BLOCK}")
+        found = store.read(key, shape)
+        if found is None:
+            description = {"data": config.data.name, "backbone": config.model.backbone, "images": len(part)}
+
+            def on_waiting() -> None:
+                watcher.note("Another process computes these features; waiting for it.")
+
+            with store.writing(key, shape[2:], {**description, "views": views}, on_waiting) as writer:
+                if not writer.is_done:
+                    done = writer.begin(BLOCK, views, rows_per_view=len(part))
+                    for features in extract(config, backbone, part, views, done):
+                        writer.append(features)
+                        done += len(features)
+                        watcher.extracting(done, views * len(part))
+                    writer.finish(shape)
+            found = store.read(key, shape)
+        assert found is not None
+        return found
+
+
+def digest_of(network: Embedder) -> str:
+    """Of everything between an image and its features: the backbone's class, weights and constants, and the pooling."""
+    constants = [(f"constant {name}", value) for name, value in network.backbone.named_buffers()]
+    weights = tensor_digest([*network.backbone.state_dict().items(), *constants])
+    return digest(repr(network.backbone), network.pooling, weights)
+
+
+@torch.no_grad()
+def extract(config: Config, network: Embedder, part: LabelledSet, views: int, skip: int) -> Iterator[np.ndarray]:
+    """Features (B, F) in half precision, piece by piece: all images in view 0, then all in view 1, ...; without the
+    first `skip` rows, which end with a block."""
+    fabric = build_fabric(config.run.device, config.run.precision)
+    network.to(fabric.device)
+    workers = loader_processes(config.run.workers, part.source)
+    for view in range(views):
+        rows = torch.arange(len(part))
+        first = max(0, skip - view * len(part))
+        if first >= len(part):
+            continue
+        seed = None if view == 0 else derive_seed(VIEWS_SEED, "view", view)
+        for inputs, _ in load_rows(part, rows, seed, config.run.evaluation_batch, workers, skip=first):
+            with fabric.autocast():
+                features = network.features(inputs.to(fabric.device))
+            yield features.half().cpu().numpy()

@@ -1,0 +1,116 @@
+"""A retrieval gallery: a few test queries with their nearest neighbours, as JSON that stands on its own.
+
+Training writes it into the run's folder while data and network are at hand; the report then needs neither.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ccp_dml.data.labelled import TestSet
+from ccp_dml.foundation.randomness import generator
+from ccp_dml.runs.illustrations.item_card import item_card
+from ccp_dml.runs.illustrations.neighbourhoods import nearest_to_rows, true_references
+
+CANDIDATES = 2000  # queries among which the worst and the best are sought: plenty to look at, and quick on any data set
+DEPTH = 1000  # of the neighbours that count for a query's average precision; larger classes are cut here
+
+
+def build_gallery(
+    test: TestSet,
+    embeddings: Tensor,
+    ref_embeddings: Tensor | None = None,
+    queries: int = 12,
+    neighbours: int = 8,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Choose queries and show their neighbours: half are the worst, a sixth the best, the rest drawn at random.
+
+    The random ones depend on `seed` and the test set alone, never on the network, so that runs with the same seed show
+    the same queries and can be read side by side.
+
+    Args:
+        test: the test set that was embedded; queries and gallery number their classes alike.
+        embeddings: (N, D), one per query of `test`.
+        ref_embeddings: (M, D), one per gallery item of `test`; None where the queries are their own gallery.
+        queries: how many queries to show; fewer where the test set has fewer with a true reference.
+        neighbours: how many neighbours to show of each.
+        seed: of the random choice.
+    """
+    references = test.gallery or test.queries
+    candidates = _candidates(test, seed)
+    relevant = true_references(test)[candidates]  # (Q,)
+    depth = min(max(neighbours, _largest(relevant.clamp(max=DEPTH))), len(references) - (test.gallery is None))
+    distances, indices = nearest_to_rows(embeddings, ref_embeddings, candidates, depth)  # (Q, depth) each
+    hits = references.labels[indices] == test.queries.labels[candidates][:, None]
+    precision = average_precision(hits, relevant)
+
+    chosen = _choose(precision, test.queries.labels[candidates], queries)
+    return {
+        "seed": seed,
+        "candidates": len(candidates),
+        "queries": [
+            {
+                **item_card(test.queries, int(candidates[q])),
+                "chosen": reason,
+                "average_precision": round(float(precision[q]), 6),
+                "relevant": int(relevant[q]),
+                "neighbours": [
+                    {
+                        **item_card(references, int(indices[q, rank])),
+                        "right": bool(hits[q, rank]),
+                        "distance": round(float(distances[q, rank]), 6),
+                    }
+                    for rank in range(min(neighbours, depth))
+                ],
+            }
+            for q, reason in chosen
+        ],
+    }
+
+
+def average_precision(hits: Tensor, relevant: Tensor) -> Tensor:
+    """AP@R (Q,) of each query, from hits (Q, K) in the order of distance and the number of true references (Q,).
+
+    R is the number of true references, or K where there are more.
+    """
+    rank = torch.arange(1, hits.shape[1] + 1)  # (K,)
+    counted = relevant.clamp(max=hits.shape[1])[:, None]  # (Q, 1)
+    hits_within_r = hits & (rank <= counted)
+    precision_at = hits_within_r.cumsum(dim=1) / rank
+    return (precision_at * hits_within_r).sum(dim=1) / counted.squeeze(1)
+
+
+def _candidates(test: TestSet, seed: int) -> Tensor:
+    """Rows of queries with a true reference, in an order that `seed` alone decides (Q,)."""
+    rows = torch.randperm(len(test.queries), generator=generator(seed, "gallery"))
+    return rows[true_references(test)[rows] > 0][:CANDIDATES]
+
+
+def _choose(precision: Tensor, labels: Tensor, count: int) -> list[tuple[int, str]]:
+    """Places among the candidates, each with the reason: worst first, then best, then random; of many classes."""
+    worst, best = count // 2, count // 6
+    taken: set[int] = set()
+
+    def take(order: Iterable[int], wanted: int, reason: str) -> list[tuple[int, str]]:
+        picked: list[int] = []
+        places = [place for place in order if place not in taken]
+        seen_classes: set[int] = set()
+        for place in places:  # one query per class as long as there are classes
+            if len(picked) < wanted and int(labels[place]) not in seen_classes:
+                picked.append(place)
+                seen_classes.add(int(labels[place]))
+        picked += [place for place in places if place not in picked][: wanted - len(picked)]
+        taken.update(picked)
+        return [(place, reason) for place in picked]
+
+    # The random ones are drawn first: were they drawn from what the worst leave over, they would differ between runs.
+    at_random = take(range(len(labels)), count - worst - best, "random")
+    ascending = precision.sort(stable=True).indices.tolist()
+    return take(ascending, worst, "worst") + take(reversed(ascending), best, "best") + at_random
+
+
+def _largest(values: Tensor) -> int:
+    return int(values.max()) if len(values) else 0

@@ -1,0 +1,87 @@
+"""Which images the maps of a run show, and how a problem that has ended becomes a map."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ccp_dml.config.schema import Config
+from ccp_dml.data.labelled import LabelledSet
+from ccp_dml.foundation.randomness import generator
+from ccp_dml.functional.distances import NORMALISERS
+from ccp_dml.projections import IterativeProjections, snapshot
+from ccp_dml.records.problem_map import MapPoints, ProblemMap, write_problem
+from ccp_dml.runs.build_loss import checked_arguments
+
+MOST_CLASSES = 12
+"""More colours than these nobody tells apart on a map."""
+
+FEWEST_IMAGES = 4
+"""Of a class, where a map is so small that it must do with fewer classes."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The images of one side of a map: all or equally many of a few classes."""
+
+    data: LabelledSet
+    classes: Tensor  # (C,) labels in `data`, ascending
+    rows: Tensor  # (n,) rows of `data`, ascending
+
+    def points(self, embeddings: Tensor) -> MapPoints:
+        """The sample's `embeddings` (n, D) under labels that count the sample's own classes."""
+        labels = torch.searchsorted(self.classes, self.data.labels[self.rows])
+        return MapPoints(embeddings, labels, self.rows, tuple(self.data.class_names[c] for c in self.classes.tolist()))
+
+
+def draw_sample(data: LabelledSet, size: int, draw: torch.Generator) -> Sample:
+    """At most `size` random images of at most `MOST_CLASSES` random classes, equally many of each that has them."""
+    present = data.labels.unique()
+    wanted = min(len(present), MOST_CLASSES, max(1, size // FEWEST_IMAGES))
+    classes = present[torch.randperm(len(present), generator=draw)[:wanted]].sort().values
+    shuffled = torch.randperm(len(data), generator=draw)
+    rows = [shuffled[data.labels[shuffled] == label][: size // wanted] for label in classes]
+    return Sample(data, classes, torch.cat(rows).sort().values)
+
+
+class ProblemRecorder:
+    """Writes the map of a problem into the run's folder: embeddings and proxies of its best evaluation.
+
+    Args:
+        config: gives the seed and size of the sample, and how the loss normalises proxies.
+        folder: the run's.
+        train, validation: what the maps show images of.
+        embed_rows: gives normalised embeddings (n, D) of rows (n,) of a set under the network's current weights.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        train: LabelledSet,
+        validation: LabelledSet,
+        embed_rows: Callable[[LabelledSet, Tensor], Tensor],
+    ) -> None:
+        self.folder, self.embed_rows = folder, embed_rows
+        # One stream for both: where images are held out and not classes, both sides show the same classes.
+        self.train, self.validation = (
+            draw_sample(data, config.run.map_points, generator(config.run.seed, "map")) for data in (train, validation)
+        )
+        # The losses of pytorch-metric-learning have no such argument: they L2-normalise whatever comes.
+        self.normalise = NORMALISERS[checked_arguments(config.loss).get("normalise", "l2")]
+
+    def record(self, projections: IterativeProjections) -> None:
+        """Map the problem that `projections` has just solved; its network goes on as if nothing had happened."""
+        current = snapshot(projections.network)
+        projections.network.load_state_dict(projections.best_of_problem)
+        train, validation = (
+            sample.points(self.embed_rows(sample.data, sample.rows)) for sample in (self.train, self.validation)
+        )
+        projections.network.load_state_dict(current)
+        selected, converged = (
+            None if proxies is None else self.normalise(proxies[self.train.classes.to(proxies.device)])
+            for proxies in (projections.selected_proxies, projections.best_proxies_of_problem)
+        )
+        write_problem(self.folder, ProblemMap(projections.problem, train, validation, selected, converged))

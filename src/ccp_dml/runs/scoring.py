@@ -1,0 +1,152 @@
+"""Scores of finished runs on the test half: one by one, in the mean (separated) and as an ensemble (concatenated)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ccp_dml.config.schema import Config
+from ccp_dml.data.labelled import TestSet
+from ccp_dml.data.loading import evaluation_batches, loader_processes
+from ccp_dml.errors import UserError
+from ccp_dml.evaluation import embed
+from ccp_dml.foundation.checkpoint import load_weights, save_weights
+from ccp_dml.functional.distances import clip_normalise
+from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.build import build_fabric, build_network
+from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.frozen import FrozenFeatures, trained_part
+from ccp_dml.runs.watcher import Watcher
+
+HEADLINES = ("map_at_r", "precision_at_1", "r_precision")
+
+TEST_EMBEDDINGS = "test_embeddings.safetensors"
+"""Beside a run's result: what an ensemble needs of the run. 4 x dim bytes per test image, 31 MB for SOP at 128-D."""
+
+
+@dataclass(frozen=True)
+class EmbeddedTest:
+    """Embeddings (N, D) and labels (N,) of a test set's queries and, where there is one, of its gallery."""
+
+    queries: tuple[Tensor, Tensor]
+    references: tuple[Tensor, Tensor] | None
+
+
+def embed_test(config: Config, network: Embedder, test: TestSet) -> EmbeddedTest:
+    workers = loader_processes(config.run.workers, test.queries.source)
+
+    def embedded(part: Any) -> tuple[Tensor, Tensor]:
+        return embed(network, evaluation_batches(part, config.run.evaluation_batch, workers))
+
+    return EmbeddedTest(embedded(test.queries), None if test.gallery is None else embedded(test.gallery))
+
+
+def save_embedded(folder: Path, test: EmbeddedTest) -> None:
+    sides = {"queries": test.queries, "references": test.references}
+    save_weights(
+        folder / TEST_EMBEDDINGS,
+        {
+            f"{side}.{name}": value
+            for side, pair in sides.items()
+            if pair is not None
+            for name, value in zip(("embeddings", "labels"), pair, strict=True)
+        },
+    )
+
+
+def load_embedded(folder: Path) -> EmbeddedTest:
+    tensors = load_weights(folder / TEST_EMBEDDINGS)
+    queries, references = (
+        (tensors[f"{side}.embeddings"], tensors[f"{side}.labels"]) if f"{side}.labels" in tensors else None
+        for side in ("queries", "references")
+    )
+    if queries is None:
+        raise UserError(f"{folder / TEST_EMBEDDINGS} holds no queries; delete the folder and train again.")
+    return EmbeddedTest(queries, references)
+
+
+def score_embeddings(test: EmbeddedTest, recall_at: Sequence[int]) -> dict[str, Any]:
+    """The `test` entry of result.json."""
+    ref_embeddings, ref_labels = test.references or (None, None)
+    scores = retrieval_scores(*test.queries, ref_embeddings, ref_labels, recall_at)
+    recalls = {str(k): value for k, value in scores.recall_at.items()}
+    return {**as_row(scores), "skipped": scores.skipped, "recall_at": recalls}
+
+
+def as_row(scores: RetrievalScores) -> dict[str, Any]:
+    """The scores that every log, result and table shows."""
+    return {**{name: getattr(scores, name) for name in HEADLINES}, "queries": scores.queries}
+
+
+def evaluate_runs(folders: Sequence[Path], watcher: Watcher, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Score the best networks of runs on the test half of their common data set; see `Logbook.config_here`."""
+    runs = {str(folder): (book := Logbook.reopen(folder), book.config_here(settings)) for folder in folders}
+    refuse_different_data(runs)
+    test = build_data(next(iter(runs.values()))[1].data).test
+    frozen, embedded = FrozenFeatures(), {}
+    for name, (book, config) in runs.items():
+        book.pin_backbone(frozen.backbone_digest(config))
+        seen = frozen.see_test(config, test, watcher)
+        embedded[name] = embed_test(config, load_network(book, config, seen), seen)
+    recall_at = next(iter(runs.values()))[1].protocol.recall_at
+    scores = {name: score_embeddings(parts, recall_at) for name, parts in embedded.items()}
+    if len(runs) == 1:
+        return {"runs": scores, **next(iter(scores.values()))}
+    return {
+        "runs": scores,
+        "separated": {name: spread([run[name] for run in scores.values()]) for name in HEADLINES},
+        "concatenated": score_embeddings(concatenate(list(embedded.values())), recall_at),
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Mean and standard deviation over runs, with their number (D29)."""
+    return {"mean": mean(values), "sd": stdev(values) if len(values) > 1 else 0.0, "n": len(values)}
+
+
+def concatenate(parts: Sequence[EmbeddedTest]) -> EmbeddedTest:
+    """One ensemble: every model's embedding normalised, side by side, normalised again (D26)."""
+
+    def joined(sides: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        if not all(torch.equal(labels, sides[0][1]) for _, labels in sides):
+            raise UserError(
+                "The models were scored on different test halves, so that their embeddings cannot stand side by side; "
+                "restore the data, and train those again that saw others."
+            )
+        vectors = torch.cat([clip_normalise(embeddings) for embeddings, _ in sides], dim=1)
+        return clip_normalise(vectors), sides[0][1]
+
+    references = [part.references for part in parts if part.references is not None]
+    return EmbeddedTest(joined([part.queries for part in parts]), joined(references) if references else None)
+
+
+def refuse_different_data(runs: dict[str, tuple[Logbook, Config]]) -> None:
+    (first, (_, reference)), *others = runs.items()
+    for name, (_, config) in others:
+        if config.data != reference.data:
+            raise UserError(f"{name} was trained on other data than {first}; evaluate runs of one data set together.")
+
+
+def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
+    """The best network of a run, on the device that its configuration asks for."""
+    if not logbook.best_file.exists():
+        raise UserError(
+            f"{logbook.folder} has no best.safetensors yet; finish it with `ccp train --resume --out` first."
+        )
+    # Nothing to load or download: the run's own weights follow.
+    model = trained_part(config.model).model_copy(update={"weights": None, "pretrained": False})
+    network = build_network(model, test.queries, config.run.seed)
+    try:
+        network.load_state_dict(load_weights(logbook.best_file))
+    except RuntimeError:
+        raise UserError(
+            f"{logbook.best_file} does not fit the network that {logbook.folder / 'config.toml'} describes: one of the "
+            "two was changed after training, or the features have another width now; restore what was changed."
+        ) from None
+    return network.to(build_fabric(config.run.device, config.run.precision).device)

@@ -1,0 +1,147 @@
+"""A run's evaluations, settings and scores told to TensorBoard and the like, by one setting: run.logger."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning_fabric.loggers.csv_logs import CSVLogger
+from lightning_fabric.loggers.logger import Logger
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
+from ccp_dml.config.layers import flatten
+from ccp_dml.config.schema import Config, LoggerName
+from ccp_dml.errors import UserError
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.trackers import MlflowLogger, WandbLogger
+from ccp_dml.runs.watcher import Watcher
+
+Status = Literal["success", "aborted", "failed"]
+
+BEST = "best_map_at_r"
+"""Logged beside each line's own values: what runs are compared by while they go on."""
+
+
+@dataclass(frozen=True)
+class OpenLog:
+    logger: Logger
+    continued: bool  # whether it already holds what the run has logged so far
+
+
+def require_logger(name: LoggerName) -> None:
+    """Raise if the package behind a logger is not installed."""
+    if name in ("tensorboard", "mlflow", "wandb") and find_spec(name) is None:
+        raise UserError(f"run.logger = {name!r} needs a package that is not installed; run: pip install {name}")
+
+
+@contextmanager
+def logged(config: Config, logbook: Logbook, watcher: Watcher) -> Iterator[Watcher]:
+    """A watcher that also logs as run.logger says, and closes the log with how the block ended."""
+    if config.run.logger == "none":
+        yield watcher
+        return
+    require_logger(config.run.logger)
+    logging = LoggingWatcher(watcher, logbook, LOGS[config.run.logger])
+    try:
+        yield logging
+    except Exception:
+        logging.close("failed")
+        raise
+    except BaseException:  # Ctrl-C, or the end of a worker
+        logging.close("aborted")
+        raise
+    logging.close("success")
+
+
+class LoggingWatcher(Watcher):
+    """Passes everything on to another watcher, and logs it.
+
+    The log is opened when training starts: until then the run's folder stays untouched.
+    """
+
+    def __init__(self, watcher: Watcher, logbook: Logbook, open_log: Callable[[Path, int], OpenLog]) -> None:
+        self.watcher, self.logbook, self.open_log = watcher, logbook, open_log
+        self.logger: Logger | None = None
+
+    def note(self, text: str) -> None:
+        self.watcher.note(text)
+
+    def extracting(self, done: int, total: int) -> None:
+        self.watcher.extracting(done, total)
+
+    def start(self, config: Config, step: int) -> None:
+        self.watcher.start(config, step)
+        log = self.open_log(self.logbook.folder, step)
+        self.logger = log.logger
+        if log.continued:
+            return
+        if not isinstance(log.logger, CSVLogger):  # which takes no settings; they are in config.toml beside it
+            log.logger.log_hyperparams(dict(flatten(config.as_tables())), {BEST: 0.0}, 0)
+        rows = self.logbook.rows() if step > 0 else []  # a resumed run may have been logged elsewhere, or nowhere
+        for row, best in zip(rows, accumulate((row["map_at_r"] for row in rows), max), strict=True):
+            self.log(numbers(row) | {BEST: best}, row["step"])
+
+    def step(self, step: int) -> None:
+        self.watcher.step(step)
+
+    def evaluation(self, row: dict[str, Any], best: float) -> None:
+        self.watcher.evaluation(row, best)
+        self.log(numbers(row) | {BEST: best}, row["step"])
+
+    def finishing(self) -> None:
+        self.watcher.finishing()
+
+    def finished(self, result: dict[str, Any]) -> None:
+        self.watcher.finished(result)
+        recalls = {f"test/recall_at_{k}": value for k, value in result["test"]["recall_at"].items()}
+        scores = {f"test/{name}": value for name, value in numbers(result["test"]).items()}
+        self.log(scores | recalls, result["steps"])
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        assert self.logger is not None, "training has not started"
+        self.logger.log_metrics(metrics, step)
+        self.logger.save()  # a killed run loses nothing
+
+    def close(self, status: Status) -> None:
+        if self.logger is not None:
+            self.logger.finalize(status)
+
+
+def numbers(row: dict[str, Any]) -> dict[str, float]:
+    """The values of a line that can be drawn over its steps."""
+    return {name: value for name, value in row.items() if isinstance(value, int | float) and name != "step"}
+
+
+def open_tensorboard(folder: Path, step: int) -> OpenLog:
+    continued = (folder / "tensorboard").exists()
+    # What a killed run logged after its last checkpoint comes again, and counts once.
+    purge_step = step + 1 if continued else None
+    return OpenLog(TensorBoardLogger(folder, "tensorboard", "", purge_step=purge_step), continued)
+
+
+def open_csv(folder: Path, step: int) -> OpenLog:  # noqa: ARG001
+    (folder / "csv" / "metrics.csv").unlink(missing_ok=True)  # Fabric's logger cannot append: it is written anew
+    return OpenLog(CSVLogger(folder, "csv", "", flush_logs_every_n_steps=1), continued=False)
+
+
+def open_mlflow(folder: Path, step: int) -> OpenLog:  # noqa: ARG001
+    id_file = folder / "mlflow_run_id.txt"
+    continued = id_file.exists()
+    return OpenLog(MlflowLogger(folder.as_posix(), id_file), continued)
+
+
+def open_wandb(folder: Path, step: int) -> OpenLog:  # noqa: ARG001
+    id_file = folder / "wandb_run_id.txt"
+    continued = id_file.exists()
+    return OpenLog(WandbLogger(folder.as_posix(), id_file), continued)
+
+
+LOGS: dict[str, Callable[[Path, int], OpenLog]] = {
+    "tensorboard": open_tensorboard,
+    "csv": open_csv,
+    "mlflow": open_mlflow,
+    "wandb": open_wandb,
+}

@@ -1,0 +1,143 @@
+"""One run from configuration to result: what `ccp train` does."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ccp_dml.config.schema import Config, DataConfig, ProtocolConfig
+from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.data.loading import loader_processes
+from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.data.splits import HOLD_OUT
+from ccp_dml.foundation.randomness import derive_seed
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.reports.page import write_report_of
+from ccp_dml.runs.assembly import Setting, assemble, restore
+from ccp_dml.runs.build import build_fabric, build_network, build_objective, weights_note
+from ccp_dml.runs.certify import Parts, Terms, write_certificate
+from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.frozen import FrozenFeatures, trained_part
+from ccp_dml.runs.head_start import start_head
+from ccp_dml.runs.illustrations.illustrate import illustrate
+from ccp_dml.runs.memory import peak_memory
+from ccp_dml.runs.scoring import embed_test, save_embedded, score_embeddings
+from ccp_dml.runs.tracking import logged
+from ccp_dml.runs.watcher import Watcher
+
+
+def train(
+    config: Config,
+    logbook: Logbook,
+    watcher: Watcher,
+    *,
+    resume: bool = False,
+    load_data: Callable[[DataConfig], DataHalves] = build_data,
+    frozen: FrozenFeatures | None = None,
+) -> dict[str, Any]:
+    """Train, select on validation classes, score the test half once, and write everything into the run's folder.
+
+    `load_data` and `frozen` let a process that trains many runs read a data set, and see it through a frozen backbone,
+    once.
+    """
+    prepare_torch(config)
+    with logged(config, logbook, watcher) as watcher:
+        result = train_and_score(config, logbook, watcher, resume, load_data, frozen or FrozenFeatures())
+        watcher.finished(result)
+    return result
+
+
+def train_and_score(
+    config: Config,
+    logbook: Logbook,
+    watcher: Watcher,
+    resume: bool,
+    load_data: Callable[[DataConfig], DataHalves],
+    frozen: FrozenFeatures,
+) -> dict[str, Any]:
+    halves = load_data(config.data)
+    for note in halves.notes:
+        watcher.note(note)
+    refuse_untrainable(config, halves)
+    logbook.pin_data(halves.digest)
+    logbook.pin_backbone(frozen.backbone_digest(config))
+    learned, validation = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
+    network, facts = train_on_classes(config, learned, validation, logbook, watcher, resume=resume)
+    watcher.finishing()
+    test = frozen.see_test(config, halves.test, watcher)
+    embedded = embed_test(config, network, test)
+    result = {"test": score_embeddings(embedded, config.protocol.recall_at), **facts}
+    save_embedded(logbook.folder, embedded)
+    illustrate(logbook.folder, halves.test, embedded, learned, validation)
+    write_certificate(config, logbook, network, Parts(learned, validation, test), facts["best_step"], Terms())
+    write_report_of(logbook.folder, result)
+    logbook.finish(result)
+    return result
+
+
+def classes_to_learn_and_to_select_on(protocol: ProtocolConfig, halves: DataHalves) -> tuple[LabelledSet, TestSet]:
+    """Training classes to learn from, and others of them to choose the best evaluation on (D27).
+
+    The only line that lets the test half into training is the one for those who ask for it (D28).
+    """
+    if protocol.select_on == "test":
+        return halves.train, halves.test
+    learned, held_out = HOLD_OUT[protocol.hold_out](halves.train, protocol.fold, protocol.folds)
+    return learned, TestSet(held_out)
+
+
+def refuse_untrainable(config: Config, halves: DataHalves) -> None:
+    """Raise where folds, batches or the loss do not fit the classes, before a frozen backbone has seen its images."""
+    learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)
+    ClassBalancedBatches(learned.labels, config.train.classes_per_batch, config.train.images_per_class, 0)
+    build_objective(config, len(learned.class_names))
+
+
+def train_on_classes(
+    config: Config, learned: LabelledSet, validation: TestSet, logbook: Logbook, watcher: Watcher, *, resume: bool
+) -> tuple[Embedder, dict[str, Any]]:
+    """Train on `learned`, select on `validation`; the best network, and what there is to say about its training.
+
+    The data set's halves are no argument: nothing here can look at another class (D27).
+    """
+    fabric = build_fabric(config.run.device, config.run.precision)
+    workers = loader_processes(config.run.workers, learned.source)
+    setting = Setting(config, fabric, learned, validation, workers)
+    network = build_network(trained_part(config.model), learned, config.run.seed)
+    if (note := weights_note(config.model)) is not None:
+        watcher.note(note)
+    projections, trainer = assemble(setting, network, logbook, watcher)
+
+    state = logbook.last_state(fabric.device) if resume else None
+    if state is not None:
+        restore(state, network, projections, trainer)
+        watcher.note(f"Resuming at step {trainer.step}.")
+    else:
+        start_head(network, config, learned, workers)
+    logbook.begin(trainer.step)
+    watcher.start(config, trainer.step)
+    network.load_state_dict(projections.run())
+    rows = logbook.rows()
+    best_row = max(rows, key=lambda row: row["map_at_r"])  # the first of equals, as the run itself decides
+    facts = {
+        "validation": {key: best_row[key] for key in ("map_at_r", "precision_at_1", "r_precision", "queries")},
+        "selected_on": config.protocol.select_on,
+        "best_step": best_row["step"],
+        "steps": trainer.step,
+        "problems": projections.problem,
+        "seed": config.run.seed,
+        "seconds": round(trainer.seconds, 3),
+        "peak_memory": peak_memory(fabric.device),
+    }
+    return network, facts
+
+
+def prepare_torch(config: Config) -> None:
+    """Settle what torch decides globally, so that the same configuration gives the same result."""
+    torch.manual_seed(derive_seed(config.run.seed, "layers that draw while they train"))
+    torch.use_deterministic_algorithms(config.run.deterministic, warn_only=True)
+    if config.run.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False

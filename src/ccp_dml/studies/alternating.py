@@ -1,0 +1,127 @@
+"""Does alternating help? A loss alone, with proxies chosen once, and with CCP, for equally many steps."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, median
+
+from pydantic import Field
+
+from ccp_dml.config.schema import Section
+from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, Line, Lines, Panel, Sample
+from ccp_dml.reports.sections.curves import problem_rows
+from ccp_dml.studies.planning import plan_variants
+from ccp_dml.studies.request import StudyRequest
+from ccp_dml.studies.spread import at, difference, in_words, mean_score, sd_score
+from ccp_dml.studies.study import (
+    Conclusion,
+    FinishedRun,
+    Study,
+    StudyPlan,
+    finished_runs,
+    fixed_plan,
+    result_row,
+    unfinished_note,
+)
+
+VARIANTS = {"": "loss alone", "-proxy": "one problem", "-ccp": "CCP"}
+ON_UNSEEN = "MAP@R on unseen classes (%)"
+
+
+class AlternatingOptions(Section):
+    repeats: int = Field(1, ge=1)
+
+
+def plan(request: StudyRequest, folder: Path) -> StudyPlan:
+    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(AlternatingOptions).repeats))
+
+
+def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
+    runs = finished_runs(plan)
+    if not runs:
+        return None
+    figures = [scores_figure(request, runs), curves_figure(request, runs), problems_figure(request, runs)]
+    return Conclusion(
+        rows=[result_row(run, folder) for run in runs],
+        figures=[figure for figure in figures if figure is not None],
+        paragraph=" ".join(sentence for loss in request.losses for sentence in sentences(loss, runs)),
+        notes=[*unfinished_note(plan, runs), *unequal_steps(runs)],
+    )
+
+
+def scores_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figure:
+    groups = []
+    for style, (ending, label) in enumerate(VARIANTS.items()):
+        of_losses = [at(runs, method=loss + ending) for loss in request.losses]
+        groups.append(BarGroup(label, [mean_score(of) for of in of_losses], style, [sd_score(of) for of in of_losses]))
+    panel = Bars("Selected on validation classes", "loss", ON_UNSEEN, request.losses, groups)
+    return Figure("scores", "Scores", "Bars: mean over repeats; lines on them: standard deviation.", [panel])
+
+
+def curves_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figure:
+    panels = []
+    for loss in request.losses:
+        lines = []
+        for style, (ending, label) in enumerate(VARIANTS.items()):
+            logs = [run.folder.metrics for run in at(runs, method=loss + ending)]
+            steps = [row["step"] for row in logs[0]] if logs else []
+            both = zip(*logs, strict=False)
+            scores = [100 * mean(row["map_at_r"] for row in rows) for rows in both]
+            if scores:
+                lines.append(Line(label, steps[: len(scores)], scores, style))
+        panels.append(Lines(f"{loss}: while training", "step", "MAP@R on validation classes (%)", lines))
+    return Figure("curves", "Score curves", "Validation MAP@R at each evaluation, mean over repeats.", panels)
+
+
+def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figure | None:
+    """None where no problem of CCP has come to its end."""
+    panels: list[Panel] = []
+    for style, loss in enumerate(request.losses):
+        of_loss = at(runs, method=f"{loss}-ccp")
+        lengths = [steps for run in of_loss for steps in steps_per_problem(run)]
+        if lengths:
+            width = of_loss[0].folder.settings()["train.evaluate_every"]
+            title = f"{loss}-ccp: {len(lengths)} problems of {len(of_loss)} run(s)"
+            panels.append(Histogram(title, "steps in a problem", "problems", [Sample(loss, lengths, style)], width))
+    caption = (
+        "Problems that patience ended; the one that the run's end cut short and a start without proxies are left out."
+    )
+    return Figure("problems", "Steps per problem", caption, panels) if panels else None
+
+
+def steps_per_problem(run: FinishedRun) -> list[int]:
+    """Of the problems with proxies that came to their own end."""
+    return [row["steps"] for row in problem_rows(run.folder)[:-1] if row["covering_radius"] is not None]
+
+
+def sentences(loss: str, runs: Sequence[FinishedRun]) -> list[str]:
+    """What the runs of one loss say."""
+    found = {ending: at(runs, method=loss + ending) for ending in VARIANTS}
+    told = [
+        f"{label} {in_words([run.score() for run in found[ending]])}"
+        for ending, label in VARIANTS.items()
+        if found[ending]
+    ]
+    text = [f"{loss}: MAP@R on unseen classes in percent is " + ", ".join(told) + "."] if told else []
+    for other, name in (("-proxy", "proxies chosen once"), ("", "the loss alone")):
+        gain = difference(found["-ccp"], found[other])
+        if gain is not None:
+            text.append(f"CCP against {name}: {gain}.")
+    lengths = [steps for run in found["-ccp"] for steps in steps_per_problem(run)]
+    if lengths:
+        text.append(
+            f"A problem took {min(lengths):,} to {max(lengths):,} steps (median {median(lengths):,.0f}, "
+            f"{len(lengths)} problems)."
+        )
+    return text
+
+
+def unequal_steps(runs: Sequence[FinishedRun]) -> list[str]:
+    steps = sorted({run.folder.count("steps") or 0 for run in runs})
+    if len(steps) < 2:
+        return []
+    return [f"The runs took {steps[0]:,} to {steps[-1]:,} steps, not equally many: set train.patience higher."]
+
+
+STUDY = Study(
+    "Does alternating help? A loss alone, with one proxy problem, and with CCP, for equal steps", plan, conclude
+)

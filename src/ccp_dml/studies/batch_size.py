@@ -1,0 +1,116 @@
+"""Does CCP make up for small batches? A loss with and without CCP over batch sizes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field, PositiveInt
+
+from ccp_dml.config.schema import Section
+from ccp_dml.errors import UserError
+from ccp_dml.reports.figures.figure import Figure, Line, Lines
+from ccp_dml.studies.planning import plan_study_run
+from ccp_dml.studies.request import StudyRequest
+from ccp_dml.studies.spread import at, difference, mean_score, sd_score
+from ccp_dml.studies.study import (
+    Conclusion,
+    FinishedRun,
+    Study,
+    StudyPlan,
+    finished_runs,
+    fixed_plan,
+    result_row,
+    unfinished_note,
+)
+
+VARIANTS = {"": "without CCP", "-ccp": "with CCP"}
+
+
+class BatchSizeOptions(Section):
+    repeats: int = Field(1, ge=1)
+    batch_sizes: tuple[PositiveInt, ...] = Field(min_length=1)
+    images_per_class: int = Field(4, ge=1)
+
+
+def plan(request: StudyRequest, folder: Path) -> StudyPlan:
+    options = request.options(BatchSizeOptions)
+    for size in options.batch_sizes:
+        if size % options.images_per_class or size < 2 * options.images_per_class:
+            raise UserError(
+                f"study.batch_sizes: a batch of {size} does not hold at least two whole classes of "
+                f"{options.images_per_class} images; choose multiples of {options.images_per_class}."
+            )
+    return fixed_plan(
+        [
+            plan_study_run(
+                request,
+                folder,
+                loss + ending,
+                {"batch": size},
+                (
+                    f"train.classes_per_batch={size // options.images_per_class}",
+                    f"train.images_per_class={options.images_per_class}",
+                ),
+                repeat,
+            )
+            for repeat in range(options.repeats)
+            for loss in request.losses
+            for size in options.batch_sizes
+            for ending in VARIANTS
+        ]
+    )
+
+
+def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
+    runs = finished_runs(plan)
+    if not runs:
+        return None
+    sizes = sorted({run.coordinates["batch"] for run in runs})
+    panels = [
+        Lines(
+            title=loss,
+            x_label="images in a batch",
+            y_label="MAP@R on unseen classes (%)",
+            lines=[
+                line
+                for style, (ending, label) in enumerate(VARIANTS.items())
+                if (line := score_line(label, at(runs, method=loss + ending), style)).x
+            ],
+            x_ticks=sizes,
+            log_x=True,
+            has_markers=True,
+        )
+        for loss in request.losses
+    ]
+    return Conclusion(
+        rows=[result_row(run, folder) for run in runs],
+        figures=[Figure("batch-size", "Batch size", "Mean over repeats; bars: standard deviation.", panels)],
+        paragraph=" ".join(sentence(loss, runs, sizes) for loss in request.losses),
+        notes=unfinished_note(plan, runs),
+    )
+
+
+def score_line(label: str, runs: Sequence[FinishedRun], style: int) -> Line:
+    sizes = sorted({run.coordinates["batch"] for run in runs})
+    means = [mean_score(at(runs, batch=size)) or 0.0 for size in sizes]
+    return Line(label, sizes, means, style, [sd_score(at(runs, batch=size)) or 0.0 for size in sizes])
+
+
+def sentence(loss: str, runs: Sequence[FinishedRun], sizes: Sequence[int]) -> str:
+    """What CCP adds at each batch size, and what each variant gains from the largest batch."""
+    gains = []
+    for size in sizes:
+        gain = difference(at(runs, method=f"{loss}-ccp", batch=size), at(runs, method=loss, batch=size))
+        if gain is not None:
+            gains.append(f"at {size}, {gain}")
+    growth = []
+    for ending, label in VARIANTS.items():
+        small, large = (at(runs, method=loss + ending, batch=size) for size in (sizes[0], sizes[-1]))
+        grown = difference(large, small) if len(sizes) > 1 else None
+        if grown is not None:
+            growth.append(f"{label} {grown}")
+    parts = [f"{loss}: what CCP adds to MAP@R on unseen classes: " + "; ".join(gains) + "."] if gains else []
+    parts += [f"From {sizes[0]} to {sizes[-1]} images: " + "; ".join(growth) + "."] if growth else []
+    return " ".join(parts)
+
+
+STUDY = Study("Does CCP make up for small batches? A loss with and without CCP over batch sizes", plan, conclude)

@@ -1,0 +1,241 @@
+"""What does CCP cost? Time per step and its parts, memory, and steps to convergence, against the loss alone."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+
+import torch
+from pydantic import Field
+
+from ccp_dml.config.schema import Section
+from ccp_dml.foundation.files import write_json
+from ccp_dml.plans import runner
+from ccp_dml.plans.plan import standing
+from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Line, Lines
+from ccp_dml.studies.cost.step_timing import STEP_PARTS, time_in_turns
+from ccp_dml.studies.cost.table import CostTable, Quantity, quantity_rows
+from ccp_dml.studies.planning import plan_variants
+from ccp_dml.studies.request import StudyRequest
+from ccp_dml.studies.spread import at
+from ccp_dml.studies.study import (
+    Conclusion,
+    FinishedRun,
+    Study,
+    StudyPlan,
+    finished_runs,
+    fixed_plan,
+    train_all,
+    unfinished_note,
+)
+from ccp_dml.studies.workbench import Workbench
+
+VARIANTS = {"": "without CCP", "-ccp": "with CCP"}
+BETWEEN_STEPS = ("evaluation", "reselection")
+NOISY = 0.2
+"""Half of the rounds' ratios lie in a range as wide as this only where something else keeps the machine busy."""
+
+
+class CostOptions(Section):
+    repeats: int = Field(1, ge=1)
+    rounds: int = Field(30, ge=3, description="in each, both trainings are timed, in turns")
+    steps: int = Field(10, ge=1, description="timed at once")
+    evaluations: int = Field(5, ge=1, description="timed evaluations and reselections")
+
+
+def plan(request: StudyRequest, folder: Path) -> StudyPlan:
+    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(CostOptions).repeats))
+
+
+def train(
+    request: StudyRequest, folder: Path, plan: StudyPlan, workers: int, watcher: runner.PlanWatcher
+) -> list[runner.Failure]:
+    """Train, to see how many steps it takes; then time steps, when no worker disturbs them."""
+    failures = train_all(request, folder, plan, workers, watcher)
+    options, bench = request.options(CostOptions), Workbench()
+    for loss in request.losses:
+        if timing_file(folder, loss).exists():
+            continue
+        first = [one for one in plan.runs if one.coordinates["loss"] == loss][: len(VARIANTS)]
+        runs = {one.coordinates["method"]: one.run for one in first}
+        if any(standing(run.folder).state != "done" for run in runs.values()):
+            continue
+        watcher.note(f"timing {' and '.join(runs)} in turns, {options.rounds} rounds")
+        samples = time_in_turns(runs, bench, options.rounds, options.steps, options.evaluations)
+        write_json(timing_file(folder, loss), {"threads": torch.get_num_threads(), "samples": samples})
+    return failures
+
+
+def timing_file(folder: Path, loss: str) -> Path:
+    return folder / f"timing-{loss}.json"
+
+
+def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
+    runs = finished_runs(plan)
+    tables = {
+        loss: cost_table(loss, folder, at(runs, loss=loss))
+        for loss in request.losses
+        if timing_file(folder, loss).exists() and steps_to_convergence(loss, at(runs, loss=loss))
+    }
+    if not tables:
+        return None
+    return Conclusion(
+        rows=[row for loss, table in tables.items() for row in quantity_rows(loss, table)],
+        figures=[parts_figure(tables), ratio_figure(tables), curves_figure(tables, runs)],
+        paragraph=" ".join(sentence for loss, table in tables.items() for sentence in sentences(loss, table)),
+        notes=[*unfinished_note(plan, runs), *(note for loss, table in tables.items() for note in noise(loss, table))],
+    )
+
+
+def cost_table(loss: str, folder: Path, runs: Sequence[FinishedRun]) -> CostTable:
+    """All that was measured of a loss, without CCP and with it."""
+    samples = json.loads(timing_file(folder, loss).read_text(encoding="utf-8"))["samples"]
+    table: CostTable = {}
+    for ending in VARIANTS:
+        own, finished = samples[loss + ending], at(runs, method=loss + ending)
+        ms = {name: [1e3 * value for value in values] for name, values in own.items()}
+        found = {name: Quantity("ms", ms[name], is_part=name != "step") for name in ("step", *STEP_PARTS) if name in ms}
+        found |= {f"one {name}": Quantity("ms", ms[name]) for name in BETWEEN_STEPS if name in ms}
+        found |= {
+            name: Quantity("ms", [value / gap for value in ms[name]], is_part=True)
+            for name, gap in steps_between(finished).items()
+            if name in ms
+        }
+        for name in ("state", "kept for backward"):
+            found[name] = Quantity("MB", [value / 1e6 for value in own[name]])
+        table[loss + ending] = found
+    for name, by_method in steps_to_convergence(loss, runs).items():
+        for method, steps in by_method.items():
+            table[method][name] = Quantity("steps", steps)
+    return table
+
+
+def steps_to_convergence(loss: str, runs: Sequence[FinishedRun]) -> dict[str, dict[str, list[float]]]:
+    """Steps by quantity and method, repeat by repeat, of the repeats in which both trainings have the quantity."""
+    pairs = [
+        (plain, with_ccp)
+        for plain in at(runs, method=loss)
+        for with_ccp in at(runs, method=f"{loss}-ccp", repeat=plain.coordinates["repeat"])
+    ]
+    best, reached = [], []
+    for pair in pairs:
+        best.append([result(run, "best_step") for run in pair])
+        score = pair[0].folder.score("validation", "map_at_r")
+        steps = [None if score is None else steps_to_score(run.folder, score) for run in pair]
+        if None not in steps:
+            reached.append([float(step) for step in steps if step is not None])
+    found = {"steps to the best evaluation": best, "steps to the best score without CCP": reached}
+    return {
+        name: {loss: [one[0] for one in both], f"{loss}-ccp": [one[1] for one in both]}
+        for name, both in found.items()
+        if both
+    }
+
+
+def steps_between(runs: Sequence[FinishedRun]) -> dict[str, float]:
+    """How many steps a run takes from one evaluation to the next, and from one reselection to the next."""
+    return {
+        "evaluation": runs[0].folder.settings()["train.evaluate_every"],
+        "reselection": mean(result(run, "steps") / result(run, "problems") for run in runs),
+    }
+
+
+def result(run: FinishedRun, key: str) -> float:
+    return float((run.folder.result or {})[key])
+
+
+def steps_to_score(run: RunFolder, score: float) -> int | None:
+    """The step of the first evaluation that reaches `score`; None: it never does."""
+    return next((row["step"] for row in run.metrics if row["map_at_r"] >= score), None)
+
+
+def parts_figure(tables: dict[str, CostTable]) -> Figure:
+    panels = []
+    for loss, table in tables.items():
+        parts = [name for name, one in table[f"{loss}-ccp"].items() if one.is_part]
+        groups = []
+        for style, (ending, label) in enumerate(VARIANTS.items()):
+            own = table[loss + ending]
+            groups.append(BarGroup(label, [own[name].median if name in own else None for name in parts], style))
+        panels.append(Bars(loss, "part", "ms per step", parts, groups))
+    caption = (
+        "Medians over rounds. Evaluations and reselections are shared out over the steps between them, as many as the "
+        "trainings took."
+    )
+    return Figure("parts", "Where the time goes", caption, panels)
+
+
+def ratio_figure(tables: dict[str, CostTable]) -> Figure:
+    panels = []
+    for loss, table in tables.items():
+        ratios = table[f"{loss}-ccp"]["step"].ratios_to(table[loss]["step"])
+        lines = [
+            Line("with CCP / without", list(range(1, len(ratios) + 1)), ratios, 1),
+            Line("no difference", [1, len(ratios)], [1.0, 1.0], 6),
+        ]
+        panels.append(Lines(loss, "round", "ratio of times per step", lines, has_markers=True))
+    caption = "Each round times both trainings right after each other, in one process; the order alternates."
+    return Figure("rounds", "Round by round", caption, panels)
+
+
+def curves_figure(tables: dict[str, CostTable], runs: Sequence[FinishedRun]) -> Figure:
+    panels = []
+    for loss in tables:
+        lines = []
+        for style, (ending, label) in enumerate(VARIANTS.items()):
+            log = at(runs, method=loss + ending)[0].folder.metrics
+            scores = [100 * row["map_at_r"] for row in log]
+            lines.append(Line(label, [row["step"] for row in log], scores, style))
+        panels.append(Lines(loss, "step", "MAP@R on validation classes (%)", lines))
+    return Figure("convergence", "Convergence", "Validation MAP@R at each evaluation of the first repeat.", panels)
+
+
+def sentences(loss: str, table: CostTable) -> list[str]:
+    """Time, its parts, memory, convergence."""
+    plain, ccp = table[loss], table[f"{loss}-ccp"]
+    text = [
+        f"{loss}: a step takes {plain['step'].median:.1f} ms without CCP and {ccp['step'].median:.1f} ms with it: "
+        f"{ccp['step'].ratio_in_words(plain['step'])}, over {len(ccp['step'].values)} rounds."
+    ]
+    parts = {name: one.median for name, one in ccp.items() if one.is_part}
+    shares = sorted(parts, key=lambda name: -parts[name])
+    told = [f"{name} {100 * parts[name] / sum(parts.values()):.1f} %" for name in shares]
+    text.append(f"Of all the time with CCP: {', '.join(told)}.")
+    dearer = sum(parts.values()) / sum(one.median for one in plain.values() if one.is_part)
+    text.append(f"Evaluations and reselections included, a step with CCP takes {dearer:.2f} times as long.")
+    memory = [
+        f"{name} {ccp[name].median:.1f} MB instead of {plain[name].median:.1f} "
+        f"({ccp[name].median / plain[name].median:.2f} times)"
+        for name in ("state", "kept for backward")
+    ]
+    text.append(f"Memory: {', '.join(memory)}.")
+    best, reached = "steps to the best evaluation", "steps to the best score without CCP"
+    text.append(
+        f"The best evaluation is at step {ccp[best].median:,.0f} with CCP and {plain[best].median:,.0f} without; "
+        + (
+            f"the best score without CCP is reached with it at step {ccp[reached].median:,.0f} (median of "
+            f"{len(ccp[reached].values)} of {len(ccp[best].values)} runs)."
+            if reached in ccp
+            else "with CCP, the best score without it is not reached."
+        )
+    )
+    return text
+
+
+def noise(loss: str, table: CostTable) -> list[str]:
+    low, _, high = Quantity("", table[f"{loss}-ccp"]["step"].ratios_to(table[loss]["step"])).quartiles
+    if high - low < NOISY:
+        return []
+    return [
+        f"{loss}: the ratio of times varied much from round to round, so the machine was probably busy; repeat the "
+        "study on an idle one, in another --out, before relying on it."
+    ]
+
+
+STUDY = Study(
+    "What does CCP cost? Time per step and its parts, memory and steps to convergence, with and without",
+    plan,
+    conclude,
+    train,
+)

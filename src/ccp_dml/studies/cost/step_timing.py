@@ -1,0 +1,108 @@
+"""Two trainings timed in turns, in one process, so that whatever else the machine does hits both alike."""
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+
+import torch
+
+from ccp_dml.foundation.stopwatch import LapTimer
+from ccp_dml.plans.plan import PlannedRun
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.assembly import Setting, assemble
+from ccp_dml.runs.build import build_fabric
+from ccp_dml.runs.watcher import Watcher
+from ccp_dml.studies.cost.step_memory import bytes_held, bytes_kept_for_backward
+from ccp_dml.studies.workbench import Workbench, loaders
+from ccp_dml.trainer import not_timed
+
+STEP_PARTS = ("batch", "forward", "loss", "backward", "pull", "optimiser")
+"""As `Trainer.take_step` names them."""
+
+Samples = dict[str, list[float]]  # quantity -> one value per round
+
+
+class TimedTraining:
+    """The real training of a planned run, in the middle of a problem that has proxies and a pull if it ever has them.
+
+    Args:
+        run: its folder stays untouched.
+        window: steps that are timed at once.
+    """
+
+    def __init__(self, run: PlannedRun, bench: Workbench, window: int) -> None:
+        train = run.config.train.model_copy(update={"evaluate_every": window, "max_steps": None})
+        config, parts = run.config.model_copy(update={"train": train}), bench.parts(run.config)
+        fabric = build_fabric(config.run.device, config.run.precision)
+        setting = Setting(config, fabric, parts.learned, parts.validation, loaders(config, parts))
+        self.window, self.wait = window, waiting(fabric.device)
+        self.network = bench.first_network(run)
+        self.projections, self.trainer = assemble(setting, self.network, Logbook(run.folder), Watcher())
+        self.samples: Samples = {}
+        self.solve_problem()
+        for _ in range(2):  # the third problem is like all after it: there are proxies and weights before it
+            self.projections.move_anchors()
+            self.projections.reselect()
+            self.solve_problem()
+
+    def solve_problem(self) -> None:
+        """As shortly as can be: one window of steps, and a score that improves, whatever the network is worth."""
+        self.projections.pose_problem()
+        self.trainer.train_until_evaluation()
+        self.projections.observe(float(self.projections.problem))
+
+    def time_window(self) -> None:
+        """Whole steps, then their parts: reading a clock between them makes a GPU wait."""
+        self.record("step", self.seconds(self.trainer.train_until_evaluation) / self.window)
+        timer = LapTimer(self.wait)
+        self.trainer.lap = timer.lap
+        timer.begin()
+        self.trainer.train_until_evaluation()
+        self.trainer.lap = not_timed
+        for name in STEP_PARTS:
+            if name == "pull" and self.trainer.pull is None:
+                continue  # nothing happened
+            self.record(name, timer.seconds[name] / self.window)
+
+    def time_evaluation(self) -> None:
+        """An evaluation and, with proxies, a reselection."""
+        self.record("evaluation", self.seconds(self.trainer.evaluate))
+        if self.projections.proxies is not None:
+            self.record("reselection", self.seconds(self.projections.reselect))
+
+    def measure_memory(self) -> None:
+        """Bytes."""
+        self.record("kept for backward", bytes_kept_for_backward(self.trainer))
+        self.record("state", bytes_held(self.network, self.projections, self.trainer))
+
+    def seconds(self, act: Callable[[], object]) -> float:
+        self.wait()
+        started = monotonic()
+        act()
+        self.wait()
+        return monotonic() - started
+
+    def record(self, quantity: str, value: float) -> None:
+        self.samples.setdefault(quantity, []).append(value)
+
+
+def time_in_turns(
+    runs: Mapping[str, PlannedRun], bench: Workbench, rounds: int, window: int, evaluations: int
+) -> dict[str, Samples]:
+    """Samples of each run by its name, round by round: who goes first in one round goes last in the next."""
+    trainings = {name: TimedTraining(run, bench, window) for name, run in runs.items()}
+    in_turn = list(trainings.values())
+    for turns, act in ((rounds, TimedTraining.time_window), (evaluations, TimedTraining.time_evaluation)):
+        for _ in range(turns):
+            for training in in_turn:
+                act(training)
+            in_turn.reverse()
+    for training in in_turn:
+        training.measure_memory()
+    return {name: training.samples for name, training in trainings.items()}
+
+
+def waiting(device: torch.device) -> Callable[[], None]:
+    """Waits until the device has done all that it was given."""
+    if device.type == "cuda":
+        return lambda: torch.cuda.synchronize(device)
+    return torch.mps.synchronize if device.type == "mps" else lambda: None

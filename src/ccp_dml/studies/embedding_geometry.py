@@ -1,0 +1,105 @@
+"""How the classes of a data set lie under one network: scores, radii, distances, and a t-SNE of a few classes."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ccp_dml.config.schema import Config
+from ccp_dml.data.labelled import LabelledSet, TestSet
+from ccp_dml.foundation.checkpoint import load_note, load_weights, save_weights
+from ccp_dml.foundation.randomness import derive_seed, generator
+from ccp_dml.functional.geometry import mean_inter_class_distance, mean_k_center_radius
+from ccp_dml.functional.retrieval import retrieval_scores
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.records.problem_map import MapPoints
+from ccp_dml.runs.illustrations.problem_recorder import draw_sample
+from ccp_dml.runs.scoring import EmbeddedTest, embed_test
+from ccp_dml.studies.tsne import tsne_plane
+
+SIDES = ("seen", "unseen")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Classes under a network, in numbers; distances are those of normalised embeddings."""
+
+    map_at_r: float
+    precision_at_1: float
+    covering_radius: float  # per class the mean over k = 1..n of the k-center radius, then the mean over classes
+    inter_class_distance: float  # mean over pairs of images of different classes
+    classes: int
+    images: int
+
+    @property
+    def relative_radius(self) -> float:
+        """The covering radius in units of the distance between classes, so that the embedding's scale is no matter."""
+        return self.covering_radius / self.inter_class_distance
+
+
+@dataclass(frozen=True)
+class SideGeometry:
+    """One side of the data: all its classes in numbers, and images (n,) of a few of them at places (n, 2)."""
+
+    measured: Measured
+    labels: Tensor
+    places: Tensor
+    class_names: tuple[str, ...]
+
+    def shown(self) -> MapPoints:
+        return MapPoints(self.places, self.labels, torch.arange(len(self.labels)), self.class_names)
+
+
+Geometry = dict[str, SideGeometry]  # by side
+
+
+def measure(config: Config, network: Embedder, seen: LabelledSet, unseen: TestSet, points: int) -> Geometry:
+    """The classes that train and the classes that test under `network`; `points` images of each side are drawn."""
+    return {
+        side: measure_side(config, network, part, points)
+        for side, part in zip(SIDES, (TestSet(seen), unseen), strict=True)
+    }
+
+
+def measure_side(config: Config, network: Embedder, part: TestSet, points: int) -> SideGeometry:
+    embedded, seed = embed_test(config, network, part), config.run.seed
+    sample = draw_sample(part.queries, points, generator(seed, "map"))
+    shown = sample.points(embedded.queries[0][sample.rows.to(embedded.queries[0].device)])
+    places = tsne_plane(shown.embeddings, derive_seed(seed, "t-SNE") % 2**32)
+    return SideGeometry(measure_embedded(embedded), shown.labels, places, shown.class_names)
+
+
+def measure_embedded(embedded: EmbeddedTest) -> Measured:
+    """A gallery and its queries are scored against each other; where classes lie, they are one set."""
+    ref_embeddings, ref_labels = embedded.references or (None, None)
+    scores = retrieval_scores(*embedded.queries, ref_embeddings, ref_labels)
+    sides = [embedded.queries] if embedded.references is None else [embedded.queries, embedded.references]
+    embeddings, labels = (torch.cat(parts) for parts in zip(*sides, strict=True))
+    radii, classes = mean_k_center_radius(embeddings, labels)
+    return Measured(
+        scores.map_at_r,
+        scores.precision_at_1,
+        float(radii.mean()),
+        mean_inter_class_distance(embeddings, labels),
+        len(classes),
+        len(labels),
+    )
+
+
+def write_geometry(file: Path, geometry: Geometry) -> None:
+    tensors = {f"{side}.{name}": getattr(geometry[side], name) for side in SIDES for name in ("labels", "places")}
+    note = {side: {**vars(geometry[side].measured), "class_names": geometry[side].class_names} for side in SIDES}
+    save_weights(file, tensors, json.dumps(note))
+
+
+def read_geometry(file: Path) -> Geometry:
+    tensors, note = load_weights(file), json.loads(load_note(file) or "{}")
+    return {side: _side(tensors[f"{side}.labels"], tensors[f"{side}.places"], note[side]) for side in SIDES}
+
+
+def _side(labels: Tensor, places: Tensor, note: dict[str, float | Sequence[str]]) -> SideGeometry:
+    values = {one.name: note[one.name] for one in fields(Measured)}
+    return SideGeometry(Measured(**values), labels, places, tuple(note["class_names"]))  # type: ignore[arg-type]

@@ -1,0 +1,174 @@
+"""Where do classes lie, before and after training? Those that train, and those never seen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from pydantic import Field
+
+from ccp_dml.benchmark.results import spread
+from ccp_dml.config.schema import Section
+from ccp_dml.plans import runner
+from ccp_dml.plans.plan import standing
+from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Scatter
+from ccp_dml.reports.figures.map_panels import class_points
+from ccp_dml.studies.embedding_geometry import SIDES, Geometry, measure, read_geometry, write_geometry
+from ccp_dml.studies.planning import plan_variants
+from ccp_dml.studies.request import StudyRequest
+from ccp_dml.studies.spread import at, difference
+from ccp_dml.studies.study import (
+    Conclusion,
+    FinishedRun,
+    Study,
+    StudyPlan,
+    finished_runs,
+    fixed_plan,
+    train_all,
+    unfinished_note,
+)
+from ccp_dml.studies.workbench import Workbench
+
+BEFORE = "before training"
+VARIANTS = ("", "-ccp")
+QUANTITIES = {
+    "map_at_r": ("MAP@R", "%", 100.0),
+    "covering_radius": ("Covering radius", "distance", 1.0),
+    "inter_class_distance": ("Distance between classes", "distance", 1.0),
+    "relative_radius": ("Radius / distance between classes", "ratio", 1.0),
+}
+TSNE_CAPTION = (
+    "t-SNE of images of up to twelve classes, the same in all panels. Neighbours mean something; scale, angle and the "
+    "distances between far groups do not. On the page, pointing at a mark tells its class."
+)
+BAR_CAPTION = (
+    "Covering radius: per class the mean over k = 1..n of the radius that k greedy centres leave, then the mean over "
+    "classes; distance between classes: mean over pairs of images. Bars: mean over repeats; lines on them: standard "
+    "deviation."
+)
+
+
+class GeometryOptions(Section):
+    repeats: int = Field(1, ge=1)
+    points: int = Field(400, ge=8, description="images per side that t-SNE draws")
+
+
+@dataclass(frozen=True)
+class State:
+    """A network at one moment, and what was measured of it."""
+
+    method: str  # BEFORE, or the method that trained it
+    repeat: int
+    geometry: Geometry
+
+
+def plan(request: StudyRequest, folder: Path) -> StudyPlan:
+    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(GeometryOptions).repeats))
+
+
+def train(
+    request: StudyRequest, folder: Path, plan: StudyPlan, workers: int, watcher: runner.PlanWatcher
+) -> list[runner.Failure]:
+    """Train, then measure what has not been measured yet: a file per network, which an interruption leaves in place."""
+    failures = train_all(request, folder, plan, workers, watcher)
+    points = request.options(GeometryOptions).points
+    bench = Workbench()
+    for one in plan.runs:
+        config, method, repeat = one.run.config, one.coordinates["method"], one.coordinates["repeat"]
+        if standing(one.run.folder).state != "done":
+            continue
+        for state, network in ((BEFORE, bench.first_network), (method, bench.best_network)):
+            file = state_file(folder, state, repeat)
+            if not file.exists():
+                watcher.note(f"measuring {state}, repeat {repeat}")
+                parts = bench.parts(config)
+                write_geometry(file, measure(config, network(one.run), parts.learned, parts.test, points))
+    return failures
+
+
+def state_file(folder: Path, method: str, repeat: int) -> Path:
+    return folder / "geometry" / f"{method.replace(' ', '-')}-repeat{repeat}.safetensors"
+
+
+def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
+    runs = finished_runs(plan)
+    states = measured_states(folder, runs)
+    if not states:
+        return None
+    return Conclusion(
+        rows=[row(state, side) for state in states for side in SIDES],
+        figures=[*(tsne_figure(states, side) for side in SIDES), bar_figure(states)],
+        paragraph=" ".join(sentence for loss in request.losses for sentence in sentences(loss, runs, states)),
+        notes=unfinished_note(plan, runs),
+    )
+
+
+def measured_states(folder: Path, runs: Sequence[FinishedRun]) -> list[State]:
+    """Before training first, then the runs in their order; a run counts when it was measured."""
+    repeats = sorted({run.coordinates["repeat"] for run in runs})
+    wanted = [(BEFORE, repeat) for repeat in repeats]
+    wanted += [(run.coordinates["method"], run.coordinates["repeat"]) for run in runs]
+    files = [(*one, state_file(folder, *one)) for one in wanted]
+    return [State(method, repeat, read_geometry(file)) for method, repeat, file in files if file.exists()]
+
+
+def row(state: State, side: str) -> dict[str, Any]:
+    measured = state.geometry[side].measured
+    own = {"method": state.method, "repeat": state.repeat, "side": side}
+    return {**own, **vars(measured), "relative_radius": measured.relative_radius}
+
+
+def tsne_figure(states: Sequence[State], side: str) -> Figure:
+    """A panel per network of the first repeat."""
+    panels = []
+    for place, state in enumerate(one for one in states if one.repeat == states[0].repeat):
+        shown, score = state.geometry[side].shown(), 100 * state.geometry[side].measured.map_at_r
+        groups = class_points(shown, shown.embeddings, in_legend=place == 0)
+        panels.append(Scatter(f"{state.method}: MAP@R {score:.1f} %", "", "", groups, has_ticks=False))
+    return Figure(f"tsne-{side}", f"{side.capitalize()} classes", TSNE_CAPTION, panels)
+
+
+def bar_figure(states: Sequence[State]) -> Figure:
+    methods = list(dict.fromkeys(state.method for state in states))
+    panels = []
+    for key, (title, unit, factor) in QUANTITIES.items():
+        groups = []
+        for style, method in enumerate(methods):
+            found = [spread([factor * value for value in values(states, method, side, key)]) for side in SIDES]
+            deviations = None if found[0].sd is None else [one.sd for one in found]
+            groups.append(BarGroup(method, [one.mean for one in found], style, deviations))
+        panels.append(Bars(title, "classes", unit, SIDES, groups))
+    return Figure("numbers-of-geometry", "In numbers", BAR_CAPTION, panels)
+
+
+def values(states: Sequence[State], method: str, side: str, key: str) -> list[float]:
+    """Of all repeats."""
+    return [getattr(state.geometry[side].measured, key) for state in states if state.method == method]
+
+
+def sentences(loss: str, runs: Sequence[FinishedRun], states: Sequence[State]) -> list[str]:
+    """From before to after on unseen classes and on seen ones, then what CCP adds."""
+    methods = [method for method in (BEFORE, loss, f"{loss}-ccp") if values(states, method, "unseen", "map_at_r")]
+    text = []
+    for side in reversed(SIDES):
+        told = [
+            f"{method} MAP@R {100 * mean(values(states, method, side, 'map_at_r')):.1f} %, covering radius "
+            f"{mean(values(states, method, side, 'covering_radius')):.3f}, distance between classes "
+            f"{mean(values(states, method, side, 'inter_class_distance')):.3f} (radius / distance "
+            f"{mean(values(states, method, side, 'relative_radius')):.3f})"
+            for method in methods
+        ]
+        text.append(f"{loss}, {side} classes: " + "; ".join(told) + ".")
+    gain = difference(at(runs, method=f"{loss}-ccp"), at(runs, method=loss))
+    if gain is not None:
+        text.append(f"What CCP adds to MAP@R on unseen classes: {gain}.")
+    return text
+
+
+STUDY = Study(
+    "Where do seen and unseen classes lie before and after training? t-SNE, covering radius, distance between classes",
+    plan,
+    conclude,
+    train,
+)

@@ -1,0 +1,227 @@
+"""What a projection does, seen: two dimensions, with proxies, after each problem."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+
+import torch
+from pydantic import Field
+
+from ccp_dml.config.schema import Config, Section
+from ccp_dml.errors import UserError
+from ccp_dml.functional.geometry import mean_inter_class_distance
+from ccp_dml.functional.kcenter import covering_radius
+from ccp_dml.records.problem_map import ProblemMap, evenly, read_problems
+from ccp_dml.reports.figures.figure import Figure, Line, Lines
+from ccp_dml.reports.figures.map_panels import problem_panels
+from ccp_dml.reports.sections.curves import problem_rows
+from ccp_dml.runs.illustrations.problem_recorder import FEWEST_IMAGES
+from ccp_dml.studies.planning import plan_variants
+from ccp_dml.studies.request import StudyRequest
+from ccp_dml.studies.spread import at, difference, in_words
+from ccp_dml.studies.study import Conclusion, FinishedRun, Study, StudyPlan, finished_runs, fixed_plan, unfinished_note
+
+VARIANTS = {"": "samples alone", "-proxy": "proxies chosen once", "-ccp": "CCP"}
+MOST_MAPS, MOST_TICKS = 6, 12
+FEWEST_POINTS = 2 * FEWEST_IMAGES
+"""On a map, so that there are two classes and a distance between them."""
+
+CURVES = {
+    "validation_map_at_r": "MAP@R on validation images",
+    "covering_radius": "covering radius",
+    "inter_class_distance": "distance between classes",
+}
+MAP_CAPTION = (
+    "Training images of up to twelve classes under the best weights of the problem. Squares: converged proxies; "
+    "circles: those chosen for the next problem. On the page, pointing at a mark tells its class."
+)
+CURVE_CAPTION = (
+    "Covering radius: the largest distance from a training image on the map to the nearest converged proxy of its "
+    "class, mean of classes. Distance between classes: mean over pairs of such images. Horizontal lines: trainings "
+    "that are one problem. All are means over repeats."
+)
+
+
+class MnistOptions(Section):
+    repeats: int = Field(1, ge=1)
+
+
+@dataclass(frozen=True)
+class SolvedProblem:
+    """A line of results.csv: one problem of a run, measured on its map. Scores are fractions."""
+
+    problem: int
+    steps: int
+    validation_map_at_r: float
+    covering_radius: float | None  # None: no proxies
+    pool_radius: float | None  # of the proxies when they were chosen, over the pool they were chosen from
+    inter_class_distance: float
+
+
+def plan(request: StudyRequest, folder: Path) -> StudyPlan:
+    """Sample-based, proxy-based and alternating training of each loss."""
+    runs = plan_variants(request, folder, VARIANTS, request.options(MnistOptions).repeats)
+    refuse_unready(runs[0].run.config)
+    return fixed_plan(runs)
+
+
+def refuse_unready(config: Config) -> None:
+    if config.data.name == "mnist" and config.data.root is None:
+        raise UserError(
+            "data.root is not set: get MNIST with `ccp data prepare mnist --root DIR` and add --set data.root=DIR, "
+            "or add --data glyphs, which works at once."
+        )
+    if config.run.map_points < FEWEST_POINTS:
+        raise UserError(
+            f"run.map_points = {config.run.map_points} leaves no maps of several classes to draw; leave it out, or "
+            "give it some hundred."
+        )
+
+
+def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
+    runs = finished_runs(plan)
+    if not runs:
+        return None
+    solved = {run.name: solved_problems(run) for run in runs}
+    found = (map_figure(loss, at(runs, loss=loss)) for loss in request.losses)
+    figures = [figure for figure in found if figure is not None]
+    figures += [end_figure(loss, at(runs, loss=loss)) for loss in request.losses if at(runs, loss=loss)]
+    figures += [curve_figure(loss, at(runs, loss=loss), solved) for loss in request.losses if at(runs, loss=loss)]
+    return Conclusion(
+        rows=[
+            {**run.coordinates, **vars(one), "test_map_at_r": run.score() / 100, "folder": relative(run, folder)}
+            for run in runs
+            for one in solved[run.name]
+        ],
+        figures=figures,
+        paragraph=" ".join(sentence for loss in request.losses for sentence in sentences(loss, runs, solved)),
+        notes=unfinished_note(plan, runs),
+    )
+
+
+def relative(run: FinishedRun, folder: Path) -> str:
+    return run.folder.path.relative_to(folder).as_posix()
+
+
+def solved_problems(run: FinishedRun) -> list[SolvedProblem]:
+    logged = {row["problem"]: row for row in problem_rows(run.folder)}
+    return [
+        SolvedProblem(
+            one.problem,
+            logged[one.problem]["steps"],
+            logged[one.problem]["map_at_r"],
+            map_radius(one),
+            logged[one.problem]["covering_radius"],
+            mean_inter_class_distance(one.train.embeddings, one.train.labels),
+        )
+        for one in read_problems(run.folder.path)
+    ]
+
+
+def map_radius(problem: ProblemMap) -> float | None:
+    """Mean over the map's classes of the largest distance from a training image to the nearest converged proxy."""
+    if problem.converged is None:
+        return None
+    points = (problem.train.embeddings[problem.train.labels == label] for label in range(len(problem.converged)))
+    radii = [
+        covering_radius(own.unsqueeze(0), centres.unsqueeze(0))
+        for own, centres in zip(points, problem.converged, strict=True)
+    ]
+    return float(torch.cat(radii).mean())
+
+
+def map_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure | None:
+    """CCP's problems side by side, of the first repeat; None where it has not finished."""
+    ccp = at(runs, method=f"{loss}-ccp")
+    if not ccp:
+        return None
+    problems = read_problems(ccp[0].folder.path)
+    following = {before.problem: after for before, after in pairwise(problems)}
+    kept = evenly(problems, MOST_MAPS)
+    scores = {row["problem"]: row["map_at_r"] for row in problem_rows(ccp[0].folder)}
+    titles = [f"Problem {one.problem}: MAP@R {100 * scores[one.problem]:.1f} %" for one in kept]
+    panels = problem_panels(kept, [following.get(one.problem) for one in kept], titles)
+    return Figure(f"problems-{loss}", f"{loss}-ccp, problem by problem", MAP_CAPTION, panels)
+
+
+def end_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure:
+    """The best problem of each kind of training, of the first repeat that has finished."""
+    best, titles = [], []
+    for ending, label in VARIANTS.items():
+        for run in at(runs, method=loss + ending)[:1]:
+            chosen = (run.folder.best_evaluation() or {})["problem"]
+            best.append(next(one for one in read_problems(run.folder.path) if one.problem == chosen))
+            titles.append(f"{label}: MAP@R {run.score():.1f} %")
+    panels = problem_panels(best, [None] * len(best), titles)
+    caption = "Training images under the selected weights; squares: proxies. MAP@R is that of the test half."
+    return Figure(f"trainings-{loss}", f"{loss}: with samples, with proxies, with CCP", caption, panels)
+
+
+def curve_figure(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[SolvedProblem]]) -> Figure:
+    panels = []
+    for key, label in CURVES.items():
+        lines = []
+        for style, (ending, name) in enumerate(VARIANTS.items()):
+            values: dict[int, list[float]] = {}
+            for run in at(runs, method=loss + ending):
+                for one in solved[run.name]:
+                    if getattr(one, key) is not None:
+                        values.setdefault(one.problem, []).append(getattr(one, key))
+            x, y = list(values), [mean(of_problem) for of_problem in values.values()]
+            if ending != "-ccp":  # one problem, after one without proxies where the recipe asks for such a start
+                x, y = [1, most_problems(solved)], y[-1:] * 2
+            if y:
+                lines.append(Line(name, x, y, style))
+        ticks = range(1, most_problems(solved) + 1, math.ceil(most_problems(solved) / MOST_TICKS))
+        panels.append(Lines(label, "problem", label, lines, x_ticks=ticks, has_markers=True))
+    return Figure(f"curves-{loss}", f"{loss}: what changes from problem to problem", CURVE_CAPTION, panels)
+
+
+def most_problems(solved: dict[str, list[SolvedProblem]]) -> int:
+    return max(one.problem for problems in solved.values() for one in problems)
+
+
+def sentences(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[SolvedProblem]]) -> list[str]:
+    """What changed over CCP's problems, and how the three trainings compare."""
+    text = []
+    ccp = at(runs, method=f"{loss}-ccp")
+    covered = [[one for one in solved[run.name] if one.covering_radius is not None] for run in ccp]
+    covered = [problems for problems in covered if len(problems) > 1]
+    if covered:
+        first, last = [problems[0] for problems in covered], [problems[-1] for problems in covered]
+        text.append(
+            f"{loss}-ccp, from the first problem with proxies to the last "
+            f"({', '.join(str(len(problems)) for problems in covered)} problems): "
+            f"validation MAP@R {change(first, last, 'validation_map_at_r')}, covering radius "
+            f"{change(first, last, 'covering_radius')}, distance between classes "
+            f"{change(first, last, 'inter_class_distance')}."
+        )
+    found = {ending: at(runs, method=loss + ending) for ending in VARIANTS}
+    told = [
+        f"{label} {in_words([run.score() for run in found[ending]])}"
+        for ending, label in VARIANTS.items()
+        if found[ending]
+    ]
+    if told:
+        text.append(f"{loss}: MAP@R on the test half in percent: " + ", ".join(told) + ".")
+    for other, label in (("-proxy", "proxies chosen once"), ("", "samples alone")):
+        gain = difference(found["-ccp"], found[other])
+        if gain is not None:
+            text.append(f"CCP against {label}: {gain}.")
+    return text
+
+
+def change(first: Sequence[SolvedProblem], last: Sequence[SolvedProblem], key: str) -> str:
+    """For example "0.540 -> 0.270", means over runs."""
+    return " -> ".join(f"{mean(getattr(one, key) for one in problems):.3f}" for problems in (first, last))
+
+
+STUDY = Study(
+    "What does a projection do? Two dimensions with proxies after each problem; samples, proxies and CCP compared",
+    plan,
+    conclude,
+    default_data="mnist",
+)

@@ -1,0 +1,112 @@
+"""How many proxies, out of how large a pool? CCP over a grid of P and b."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+
+from pydantic import Field, PositiveInt
+
+from ccp_dml.config.schema import Section
+from ccp_dml.reports.figures.figure import Figure, HeatMap
+from ccp_dml.studies.planning import plan_study_run
+from ccp_dml.studies.request import StudyRequest
+from ccp_dml.studies.spread import at, difference, in_words, mean_score
+from ccp_dml.studies.study import (
+    Conclusion,
+    FinishedRun,
+    Study,
+    StudyPlan,
+    finished_runs,
+    fixed_plan,
+    result_row,
+    unfinished_note,
+)
+
+CAPTION = (
+    "Mean over repeats. With b = 1 the P proxies are drawn at random; with 1 < b < P the pool holds b times P images "
+    "of a class; otherwise b."
+)
+
+
+class PoolOptions(Section):
+    repeats: int = Field(1, ge=1)
+    proxies_per_class: tuple[PositiveInt, ...] = Field(min_length=1)
+    pool_per_class: tuple[PositiveInt, ...] = Field(min_length=1)
+
+
+def plan(request: StudyRequest, folder: Path) -> StudyPlan:
+    options = request.options(PoolOptions)
+    return fixed_plan(
+        [
+            plan_study_run(
+                request,
+                folder,
+                f"{loss}-ccp",
+                {"proxies": proxies, "pool": pool},
+                (f"ccp.proxies_per_class={proxies}", f"ccp.pool_per_class={pool}"),
+                repeat,
+            )
+            for repeat in range(options.repeats)
+            for loss in request.losses
+            for proxies in options.proxies_per_class
+            for pool in options.pool_per_class
+        ]
+    )
+
+
+def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
+    runs = finished_runs(plan)
+    if not runs:
+        return None
+    options = request.options(PoolOptions)
+    return Conclusion(
+        rows=[result_row(run, folder) for run in runs],
+        figures=[grid_figure(loss, at(runs, loss=loss), options) for loss in request.losses if at(runs, loss=loss)],
+        paragraph=" ".join(sentence(loss, at(runs, loss=loss)) for loss in request.losses if at(runs, loss=loss)),
+        notes=unfinished_note(plan, runs),
+    )
+
+
+def grid_figure(loss: str, runs: Sequence[FinishedRun], options: PoolOptions) -> Figure:
+    """Two maps: the scores that may choose P and b, and those that tell how good the choice is."""
+    panels = [
+        HeatMap(
+            title=f"{half} classes",
+            x_label="b, images per class in the pool",
+            y_label="P, proxies per class",
+            value_label="MAP@R (%)",
+            columns=[str(pool) for pool in options.pool_per_class],
+            rows=[str(proxies) for proxies in options.proxies_per_class],
+            values=[
+                [mean_score(at(runs, proxies=proxies, pool=pool), half) for pool in options.pool_per_class]
+                for proxies in options.proxies_per_class
+            ],
+        )
+        for half in ("validation", "test")
+    ]
+    return Figure(f"pool-{loss}", f"{loss}-ccp over P and b", CAPTION, panels)
+
+
+def sentence(loss: str, runs: Sequence[FinishedRun]) -> str:
+    """The best cell by validation, how much the grid differs, and how much of that may be noise."""
+    cells: dict[tuple[int, int], list[FinishedRun]] = {}
+    for run in runs:
+        cells.setdefault((run.coordinates["proxies"], run.coordinates["pool"]), []).append(run)
+    means = {cell: mean(run.score("validation") for run in found) for cell, found in cells.items()}
+    proxies, pool = best = max(means, key=lambda cell: means[cell])
+    text = (
+        f"{loss}-ccp: over {len(cells)} cells, validation MAP@R lies between {min(means.values()):.1f} and "
+        f"{means[best]:.1f} %. It is best with P = {proxies} and b = {pool}, which gives "
+        f"{in_words([run.score() for run in cells[best]])} % on unseen classes."
+    )
+    gaps = [difference(cells[best], found, "validation") for cell, found in cells.items() if cell != best]
+    verdicts = [gap.is_within_noise for gap in gaps if gap is not None]
+    if len(cells[best]) == 1:
+        return f"{text} There is one run per cell, so noise is unknown: repeat it with --repeats 3 before choosing."
+    return (
+        f"{text} Against it, {verdicts.count(True)} of the other {len(cells) - 1} cells are within noise (95 % "
+        f"interval of the difference, n = {len(cells[best])})."
+    )
+
+
+STUDY = Study("How many proxies out of how large a pool? CCP over a grid of P and b", plan, conclude)

@@ -1,0 +1,85 @@
+"""What a study was asked to do, kept in its folder so that the same command continues it and no other does."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccp_dml.config.recipes import recipe_label
+from ccp_dml.records.folder_request import FolderRecord
+from ccp_dml.studies.options import Options, is_study_setting, read_options
+
+RECORD = FolderRecord("study", "study.toml", may_grow=" (more repeats or trials may be added)")
+
+OWN_STORAGE = "in this folder"
+
+MAY_GROW = ("study.repeats", "study.trials")
+"""How many runs there are; those that are done stay what they are."""
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """A study, its data set and losses, and how thoroughly to do it."""
+
+    study: str
+    data: str  # a data set recipe
+    losses: tuple[str, ...]
+    is_full: bool  # the paper's settings, not those that finish in minutes
+    settings: tuple[str, ...]  # KEY=VALUE, for all runs; `study.KEY` for the study itself
+    storage: str | None = None  # a file or a database URL, where several machines share their trials
+
+    @property
+    def recipe(self) -> str:
+        """The study's own recipe."""
+        return f"study-{self.study}" + ("-full" if self.is_full else "")
+
+    def recipes(self, method: str) -> tuple[str, ...]:
+        """The layers of a run: the study's recipe comes last, as it decides how long and on which classes to train."""
+        return (self.data, method, self.recipe)
+
+    @property
+    def run_settings(self) -> tuple[str, ...]:
+        return tuple(text for text in self.settings if not is_study_setting(text))
+
+    def options(self, model: type[Options]) -> Options:
+        """The study's own values, out of its recipe and `--set study.KEY=VALUE`."""
+        return read_options(model, [self.recipe], [text for text in self.settings if is_study_setting(text)])
+
+    @property
+    def default_folder(self) -> Path:
+        """Always the same for the same study, so that the same command continues it."""
+        return Path("runs") / f"{self.recipe}-{recipe_label(self.data)}"
+
+
+def refuse_other_study(folder: Path, wanted: StudyRequest) -> None:
+    """Raise where `folder` holds something else than `wanted`, begun or done."""
+    before = RECORD.read(folder)
+    if before is None:
+        return
+    try:
+        for key, value in as_values(wanted).items():
+            if key != "settings":
+                RECORD.refuse_other(folder, key, before.get(key, "its default"), value)
+        settings = tuple(before["settings"])
+    except (KeyError, TypeError) as error:
+        raise RECORD.damaged(folder, error) from None
+    RECORD.refuse_other_settings(folder, settings, wanted.settings, MAY_GROW)
+
+
+def as_values(request: StudyRequest) -> dict[str, object]:
+    return {
+        "study": request.study,
+        "data": request.data,
+        "losses": list(request.losses),
+        "full": request.is_full,
+        "settings": list(request.settings),
+        "storage": without_password(request.storage or OWN_STORAGE),
+    }
+
+
+def without_password(text: str) -> str:
+    """A URL that may be written down: `postgresql://user:***@host/name`."""
+    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
+
+
+def write_down(folder: Path, request: StudyRequest) -> None:
+    RECORD.write(folder, as_values(request))

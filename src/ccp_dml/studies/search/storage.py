@@ -1,0 +1,95 @@
+"""Where a search keeps its trials: a file of its own, or a file or database that several machines share."""
+
+import json
+import platform
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from sqlalchemy.exc import SQLAlchemyError
+
+from ccp_dml.config.layers import flatten
+from ccp_dml.config.schema import Config
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.digests import digest
+from ccp_dml.plans.plan import HOW_IT_RUNS
+from ccp_dml.records.logbook import WHERE_FILES_ARE
+from ccp_dml.studies.request import without_password
+
+OWN_FILE = "trials.db"
+"""SQLite, whose writes are whole or not there when the process is killed."""
+
+VARIED = frozenset({"ccp.weight", "ccp.proxies_per_class", "run.seed"})
+"""What trials of one search differ in."""
+
+
+@dataclass(frozen=True)
+class TrialStore:
+    """The trials of one search. `name` tells apart the searches that share a database."""
+
+    folder: Path  # of the study
+    address: str | None  # None: a file of its own in the folder
+    name: str
+
+    @property
+    def is_shared(self) -> bool:
+        return self.address is not None
+
+    @property
+    def owner(self) -> str | None:
+        """Who trains a trial: only the command that began it may go on with it. None: there is nobody else."""
+        return f"{platform.node()}:{self.folder.resolve()}" if self.is_shared else None
+
+    def exists(self) -> bool:
+        """Whether there may be trials already; asking must not make a file."""
+        if self.address is None:
+            return (self.folder / OWN_FILE).is_file()
+        return "://" in self.address or Path(self.address).is_file()
+
+    def open(self) -> optuna.Study:
+        """The search, made if it is not there yet."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                storage = self._storage()
+                self._refuse_other_search(storage)
+                return optuna.create_study(
+                    storage=storage, study_name=self.name, direction="maximize", load_if_exists=True
+                )
+        except (SQLAlchemyError, OSError, ImportError, ValueError, json.JSONDecodeError) as error:
+            where = self.folder / OWN_FILE if self.address is None else without_password(self.address)
+            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(
+                f"--storage {where} cannot be used ({without_password(first_line)}); give a file in a folder that "
+                "exists, or a database URL such as postgresql://user@host/name with its driver installed."
+            ) from None
+
+    def _refuse_other_search(self, storage: BaseStorage) -> None:
+        """A recipe may have changed since the folder's search began: its trials do not count for this one."""
+        begun = [] if self.is_shared else optuna.get_all_study_names(storage)
+        if begun and self.name not in begun:
+            raise UserError(
+                f"{self.folder} holds a search with other settings, as of a recipe that was changed; give --out "
+                "another folder."
+            )
+
+    def _storage(self) -> BaseStorage:
+        if self.address is None:
+            return RDBStorage(f"sqlite:///{self.folder / OWN_FILE}")
+        if "://" in self.address:
+            return RDBStorage(self.address)
+        return JournalStorage(JournalFileBackend(self.address))
+
+
+def search_name(data: str, method: str, example: Config, contents: str) -> str:
+    """The same on all machines that search the same thing, and only there.
+
+    `example` is the run of any trial, `contents` a digest of the data and weights, wherever a machine keeps them.
+    """
+    varied = {*VARIED, *WHERE_FILES_ARE, *HOW_IT_RUNS}
+    fixed = {key: value for key, value in flatten(example.as_tables()) if key not in varied}
+    return f"ccp-search-{data}-{method}-{digest(json.dumps(fixed, sort_keys=True), contents)[:12]}"

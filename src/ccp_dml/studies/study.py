@@ -1,0 +1,118 @@
+"""What a study is: a plan of runs, a way to train them, and what their results show.
+
+To add one, write a file beside this one with a `Study`, name it in `STUDIES`, and write its two recipes,
+`study-NAME.toml` (finishes in minutes on the embedded data) and `study-NAME-full.toml` (the paper's settings).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ccp_dml.plans import runner
+from ccp_dml.plans.plan import PlannedRun, standing
+from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.reports.figures.figure import Figure
+from ccp_dml.studies.request import StudyRequest
+
+SCORES = ("map_at_r", "precision_at_1", "r_precision")
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A planned run and its place in the study, for example {"loss": "c2", "proxies": 8, "pool": 12, "repeat": 0}."""
+
+    coordinates: dict[str, Any]
+    run: PlannedRun
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """The runs of a study that are known so far."""
+
+    runs: Sequence[StudyRun]
+    rehearsed: Sequence[PlannedRun]  # runs to check before the first step, such as all that are left
+    done: int
+    total: int  # runs in the end, where later ones depend on earlier ones
+    note: str = ""  # what `--plan` should say about runs that are not known yet
+
+
+def fixed_plan(runs: Sequence[StudyRun]) -> StudyPlan:
+    """A plan whose runs are all known beforehand, as most studies have it."""
+    left = [one.run for one in runs if standing(one.run.folder).state != "done"]
+    return StudyPlan(runs, left, len(runs) - len(left), len(runs))
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run of the study recorded."""
+
+    coordinates: dict[str, Any]
+    name: str
+    folder: RunFolder
+
+    def score(self, half: str = "test", metric: str = "map_at_r") -> float:
+        """In percent."""
+        value = self.folder.score(half, metric)
+        assert value is not None, "finished runs have scores"
+        return 100 * value
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a study shows: a line of results.csv per run, figures, and a paragraph made of the numbers."""
+
+    rows: Sequence[dict[str, Any]]
+    figures: Sequence[Figure]
+    paragraph: str
+    notes: Sequence[str] = field(default=())
+
+
+Plan = Callable[[StudyRequest, Path], StudyPlan]
+Train = Callable[[StudyRequest, Path, StudyPlan, int, runner.PlanWatcher], list[runner.Failure]]
+Conclude = Callable[[StudyRequest, Path, StudyPlan], Conclusion | None]
+
+
+def train_all(
+    request: StudyRequest,  # noqa: ARG001
+    folder: Path,  # noqa: ARG001
+    plan: StudyPlan,
+    workers: int,
+    watcher: runner.PlanWatcher,
+) -> list[runner.Failure]:
+    """Train every run of the plan that is not done yet, as most studies do."""
+    return runner.execute([one.run for one in plan.runs], workers, watcher)
+
+
+@dataclass(frozen=True)
+class Study:
+    """One question about the method, answered by one command."""
+
+    question: str
+    plan: Plan
+    conclude: Conclude  # None: there is nothing to conclude from yet
+    train: Train = train_all
+    default_data: str = "glyphs"
+    uses_storage: bool = False  # whether `--storage` means something to it
+
+
+def finished_runs(plan: StudyPlan) -> list[FinishedRun]:
+    return [
+        FinishedRun(one.coordinates, one.run.name, RunFolder.read(one.run.folder))
+        for one in plan.runs
+        if standing(one.run.folder).state == "done"
+    ]
+
+
+def result_row(one: FinishedRun, folder: Path) -> dict[str, Any]:
+    """A line of results.csv: where the run stands in the study, and its scores as fractions."""
+    result = one.folder.result or {}
+    scores = {f"{half}_{key}": result[half][key] for half in ("validation", "test") for key in SCORES}
+    facts = {key: result[key] for key in ("selected_on", "best_step", "steps", "problems", "seconds", "seed")}
+    return {**one.coordinates, **scores, **facts, "folder": one.folder.path.relative_to(folder).as_posix()}
+
+
+def unfinished_note(plan: StudyPlan, finished: Sequence[FinishedRun]) -> list[str]:
+    """What a reader must know of a study that is not complete."""
+    missing = len(plan.runs) - len(finished)
+    return [f"{missing} of {len(plan.runs)} runs are not finished; the same command goes on."] if missing else []

@@ -1,0 +1,47 @@
+"""The parts of a planned run outside of its training, for studies that look at networks and steps themselves."""
+
+from ccp_dml.config.schema import Config
+from ccp_dml.data.loading import loader_processes
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.plans.plan import PlannedRun
+from ccp_dml.plans.worker import remember_last
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.build import build_fabric, build_network
+from ccp_dml.runs.certify import Parts
+from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.frozen import FrozenFeatures, trained_part
+from ccp_dml.runs.head_start import start_head
+from ccp_dml.runs.scoring import load_network
+from ccp_dml.runs.training import classes_to_learn_and_to_select_on
+from ccp_dml.runs.watcher import Watcher
+
+
+class Workbench:
+    """Gives data and networks as runs have them; data sets and frozen features are kept for the next run."""
+
+    def __init__(self) -> None:
+        self.load_data, self.frozen = remember_last(build_data), FrozenFeatures()
+
+    def parts(self, config: Config) -> Parts:
+        """The sets that the run divides its data into, as its network gets them."""
+        halves = self.load_data(config.data)
+        seen = self.frozen.see_halves(config, halves, Watcher())
+        learned, validation = classes_to_learn_and_to_select_on(config.protocol, seen)
+        return Parts(learned, validation, self.frozen.see_test(config, halves.test, Watcher()))
+
+    def first_network(self, run: PlannedRun) -> Embedder:
+        """As training finds it."""
+        config, parts = run.config, self.parts(run.config)
+        network = build_network(trained_part(config.model), parts.learned, config.run.seed)
+        network.to(build_fabric(config.run.device, config.run.precision).device)
+        start_head(network, config, parts.learned, loaders(config, parts))
+        return network
+
+    def best_network(self, run: PlannedRun) -> Embedder:
+        """As training left it."""
+        return load_network(Logbook.reopen(run.folder), run.config, self.parts(run.config).test)
+
+
+def loaders(config: Config, parts: Parts) -> int:
+    """How many processes load images."""
+    return loader_processes(config.run.workers, parts.learned.source)

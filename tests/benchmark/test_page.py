@@ -1,0 +1,151 @@
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from ccp_dml.benchmark.folder import BenchmarkFolder
+from ccp_dml.benchmark.formats import write_tables
+from ccp_dml.benchmark.improvement_figure import write_figure
+from ccp_dml.benchmark.page import write_benchmark_report
+from ccp_dml.benchmark.record import read_table
+from ccp_dml.benchmark.results import ResultRow
+from ccp_dml.benchmark.sections import headline, mean_curve
+from ccp_dml.benchmark.table import build_table
+from ccp_dml.cli import main
+from ccp_dml.errors import UserError
+from ccp_dml.records.run_folder import RunFolder
+
+REQUEST = {
+    "protocol": "mlrc",
+    "data": "cub",
+    "methods": ["c2", "c2-ccp"],
+    "repeats": 1,
+    "settings": ["data.root=/data/cub birds"],
+}
+
+
+def results() -> list[ResultRow]:
+    settings = [("separated", 128, fold) for fold in range(2)] + [("concatenated", 512, None)]
+    return [
+        ResultRow(
+            "mlrc", "cub", "bn_inception", 227, method, setting, dim, 0, fold, 1, "validation", metric,
+            value + 0.01 * (fold or 0), 50, 100, f"{method}/repeat0/fold{fold}",
+        )
+        for method, value in (("c2", 0.20), ("c2-ccp", 0.25))
+        for setting, dim, fold in settings
+        for metric in ("precision_at_1", "map_at_r")
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
+    """Two methods with two folds each, one of which is still training; finished runs have reports of their own."""
+    folder = tmp_path / "mlrc cub"
+    for method in REQUEST["methods"]:
+        for fold in range(2):
+            run = folder / method / "repeat0" / f"fold{fold}"
+            write_run(run, is_ccp=method == "c2-ccp", finished=(method, fold) != ("c2", 1))
+            (run / "report.html").write_text("a report")
+    (folder / "c2" / "repeat0" / "fold1" / "report.html").unlink()
+    (folder / "benchmark.toml").write_text(tomli_w.dumps(REQUEST))
+    table = build_table(results(), REQUEST["methods"], title="MLRC protocol on cub", notes=["A <note>."])
+    write_tables(folder, table)
+    write_figure(folder, table)
+    return folder
+
+
+def page(folder: Path) -> str:
+    return write_benchmark_report(BenchmarkFolder.read(folder), folder / "report.html").read_text()
+
+
+def words(text: str, section: str) -> str:
+    match = re.search(rf'<section id="{section}".*?</section>', text, re.DOTALL)
+    assert match, f"no section {section}"
+    return " ".join(re.sub(r"<[^>]+>", " ", match[0]).split())
+
+
+def test_the_table_comes_back_as_it_was_written(folder: Path) -> None:
+    assert read_table(folder) == build_table(
+        results(), REQUEST["methods"], title="MLRC protocol on cub", notes=["A <note>."]
+    )
+
+
+def test_the_outcome_is_told_first_with_the_paper_beside_it(folder: Path) -> None:
+    text = page(folder)
+    outcome = words(text, "outcome")
+    assert (
+        "c2-ccp has the highest MAP@R on unseen classes: 25.00 % (512-D, concatenated), +5.0 points over c2." in outcome
+    )
+    assert "c2 20.50 ± 0.71" in outcome
+    assert "(21.01, -0.51)" in outcome
+    assert "A &lt;note&gt;." in outcome
+    assert text.index('id="outcome"') < text.index('id="curves"') < text.index('id="runs"')
+    assert 'src="data:image/svg+xml;base64,' in text
+
+
+def test_every_run_has_a_line_and_a_link_to_its_report(folder: Path) -> None:
+    text = page(folder)
+    assert 'href="c2-ccp/repeat0/fold1/report.html"' in text
+    assert 'href="c2/repeat0/fold1' not in text  # it has no report yet
+    assert "c2/repeat0/fold1 unfinished" in words(text, "runs")
+    elsewhere = write_benchmark_report(BenchmarkFolder.read(folder), folder.parent / "pages" / "all.html").read_text()
+    assert 'href="../mlrc%20cub/c2/repeat0/fold0/report.html"' in elsewhere
+
+
+def test_curves_are_means_over_the_steps_that_all_runs_reached(folder: Path) -> None:
+    runs = BenchmarkFolder.read(folder).methods()["c2"]
+    rows = [json.loads(line) for line in (runs[1].path / "metrics.jsonl").read_text().splitlines()]
+    changed = [row | {"map_at_r": row["map_at_r"] + 0.1} for row in rows[:5]]
+    (runs[1].path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+    curve = mean_curve([RunFolder.read(run.path) for run in runs], "map_at_r")
+    assert [step for step, _ in curve] == [50, 100, 150, 200, 250]
+    assert [value for _, value in curve] == pytest.approx([row["map_at_r"] + 0.05 for row in rows[:5]])
+    assert "c2 (2 runs)" in words(page(folder), "curves")
+
+
+def test_cost_is_per_method(folder: Path) -> None:
+    cost = words(page(folder), "cost")
+    assert re.search(r"c2 68\.0 ms 2,000", cost)
+    assert re.search(r"c2-ccp 67\.6 ms 0\.99 × 2,000 1\.00 ×", cost)  # noqa: RUF001
+
+
+def test_an_interrupted_benchmark_has_no_table_but_a_page(folder: Path) -> None:
+    (folder / "table.json").unlink()
+    outcome = words(page(folder), "outcome")
+    assert "No table yet. 3 of the 4 runs begun so far are finished." in outcome
+    assert "--set &#39;data.root=/data/cub birds&#39;" in outcome
+
+
+def test_one_command_does_it_again(folder: Path) -> None:
+    command = BenchmarkFolder.read(folder).command()
+    assert command == (
+        "ccp benchmark mlrc --data cub --methods c2,c2-ccp --repeats 1 --set 'data.root=/data/cub birds' "
+        f"--out '{folder}'"
+    )
+
+
+def test_the_command_finds_out_what_it_is_given(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["report", str(folder)]) == 0
+    assert "MLRC protocol on cub" in capsys.readouterr().out
+    assert "Benchmark</p>" in (folder / "report.html").read_text()
+    assert main(["report", str(folder), str(folder / "c2" / "repeat0" / "fold0")]) == 2
+    assert "reported on alone" in capsys.readouterr().err
+    assert main(["report", str(folder / "c2" / "repeat0" / "fold0"), "--out", str(folder / "one.html")]) == 0
+    assert "Training report</p>" in (folder / "one.html").read_text()
+
+
+def test_damaged_files_are_named(folder: Path) -> None:
+    (folder / "table.json").write_text('{"title": "x"}')
+    with pytest.raises(UserError, match=r"table\.json is damaged"):
+        BenchmarkFolder.read(folder)
+    (folder / "benchmark.toml").write_text('protocol = "mlrc"')
+    with pytest.raises(UserError, match=r"benchmark\.toml does not say 'data'"):
+        BenchmarkFolder.read(folder)
+
+
+def test_a_single_method_wins_nothing() -> None:
+    table = build_table([row for row in results() if row.method == "c2"], ["c2"], title="one")
+    assert headline(table) is None

@@ -1,0 +1,148 @@
+"""Which runs each protocol plans, and what MLRC's ensembles are."""
+
+import json
+import os
+
+import pytest
+import torch
+
+from ccp_dml.benchmark.conventional import plan_conventional
+from ccp_dml.benchmark.mlrc import ensemble_scores, plan_mlrc
+from ccp_dml.benchmark.request import Benchmark
+from ccp_dml.errors import UserError
+from ccp_dml.functional.distances import clip_normalise
+from ccp_dml.functional.retrieval import retrieval_scores
+from ccp_dml.runs.scoring import EmbeddedTest, concatenate, load_embedded, save_embedded
+
+
+def mlrc(*settings, methods=("c2", "c2-ccp"), repeats=1, data="features"):
+    return Benchmark("mlrc", data, methods, repeats, ("data.path=x.npz", *settings))
+
+
+def test_mlrc_trains_four_models_per_method_and_repeat(tmp_path):
+    planned = plan_mlrc(mlrc(repeats=2), tmp_path)
+    assert [one.run.name for one in planned[:5]] == [
+        "c2/repeat0/fold0",
+        "c2/repeat0/fold1",
+        "c2/repeat0/fold2",
+        "c2/repeat0/fold3",
+        "c2-ccp/repeat0/fold0",
+    ]
+    assert len(planned) == 16
+    assert all(one.run.folder == tmp_path / one.run.name for one in planned)
+    assert all(one.run.config.protocol.fold == one.fold for one in planned)
+    assert all(one.run.config.protocol.select_on == "validation" for one in planned)
+
+
+def test_seeds_differ_between_models_and_are_shared_by_methods(tmp_path):
+    seeds = {}
+    for one in plan_mlrc(mlrc("run.seed=7", repeats=2), tmp_path):
+        seeds.setdefault(one.method, []).append(one.run.config.run.seed)
+    assert seeds["c2"] == seeds["c2-ccp"] == list(range(7, 15))
+
+
+def test_further_repeats_leave_the_first_as_they_were(tmp_path):
+    once, twice = (plan_mlrc(mlrc(repeats=n), tmp_path) for n in (1, 2))
+    assert twice[: len(once)] == once
+
+
+def test_ablations_use_three_splits_or_one_of_them(tmp_path):
+    assert [one.fold for one in plan_mlrc(mlrc("protocol.folds=3", methods=("c2",)), tmp_path)] == [0, 1, 2]
+    single = plan_mlrc(mlrc("protocol.folds=3", "protocol.fold=1", methods=("c2",)), tmp_path)
+    assert [one.run.name for one in single] == ["c2/repeat0/fold1"]
+    with pytest.raises(UserError, match=r"protocol\.fold = 3.*choose 0 to 2"):
+        plan_mlrc(mlrc("protocol.folds=3", "protocol.fold=3"), tmp_path)
+
+
+def test_mlrc_never_selects_on_the_test_half(tmp_path):
+    with pytest.raises(UserError, match="validation classes only"):
+        plan_mlrc(mlrc("protocol.select_on=test"), tmp_path)
+    cheat = tmp_path / "cheat.toml"
+    cheat.write_text('[protocol]\nselect_on = "test"\n')
+    with pytest.raises(UserError, match="validation classes only"):
+        plan_mlrc(mlrc(methods=(str(cheat),)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "batch"), [("bn_inception", 128), ("resnet50", 96), ("resnet50.tv_in1k", 96), ("resnet18", 128)]
+)
+@pytest.mark.parametrize("method", ["c2-ccp", "proxy-anchor"])
+def test_the_conventional_protocol_sets_size_pooling_and_batch(tmp_path, backbone, batch, method):
+    benchmark = Benchmark("conventional", "cub", (method,), 2, (f"model.backbone={backbone}",))
+    planned = plan_conventional(benchmark, tmp_path)
+    assert [one.run.name for one in planned] == [f"{method}/repeat0", f"{method}/repeat1"]
+    assert [one.run.config.run.seed for one in planned] == [0, 1]
+    config = planned[0].run.config
+    assert (config.model.backbone, config.model.embedding_dim, config.model.pooling) == (backbone, 512, "gap+gmp")
+    assert config.train.classes_per_batch * config.train.images_per_class == batch
+    assert config.train.images_per_class == 4
+    assert config.protocol.select_on == "validation"
+
+
+def test_what_is_asked_for_wins_over_the_protocol(tmp_path):
+    asked = ("model.embedding_dim=64", "protocol.select_on=test")
+    config = plan_conventional(Benchmark("conventional", "cub", ("c2",), 1, asked), tmp_path)[0].run.config
+    assert (config.model.embedding_dim, config.protocol.select_on) == (64, "test")
+
+
+def embedded(seed, with_gallery=False):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(5).repeat_interleave(4)
+    queries, gallery = (torch.randn(20, 3, generator=generator) + labels[:, None] for _ in range(2))
+    return EmbeddedTest((queries, labels), (gallery, labels.flip(0)) if with_gallery else None)
+
+
+@pytest.mark.parametrize("with_gallery", [False, True])
+def test_embeddings_are_kept_exactly(tmp_path, with_gallery):
+    before = embedded(0, with_gallery)
+    save_embedded(tmp_path, before)
+    after = load_embedded(tmp_path)
+    assert torch.equal(after.queries[0], before.queries[0])
+    assert torch.equal(after.queries[1], before.queries[1])
+    assert (after.references is None) != with_gallery
+    if with_gallery:
+        assert torch.equal(after.references[0], before.references[0])
+        assert torch.equal(after.references[1], before.references[1])
+
+
+def finish(one, seed):
+    one.run.folder.mkdir(parents=True)
+    (one.run.folder / "config.toml").write_text("")
+    save_embedded(one.run.folder, embedded(seed))
+    (one.run.folder / "result.json").write_text("{}")
+
+
+def test_an_ensemble_is_all_models_normalised_side_by_side(tmp_path):
+    folds = plan_mlrc(mlrc("protocol.folds=3", methods=("c2",)), tmp_path)
+    finish(folds[0], 0)
+    finish(folds[1], 1)
+    assert ensemble_scores(folds, torch.device("cpu")) is None  # a model is missing
+    finish(folds[2], 2)
+    scores = ensemble_scores(folds, torch.device("cpu"))
+    vectors = clip_normalise(torch.cat([clip_normalise(embedded(seed).queries[0]) for seed in range(3)], dim=1))
+    expected = retrieval_scores(vectors, embedded(0).queries[1])
+    assert scores["map_at_r"] == expected.map_at_r
+    assert scores["map_at_r"] != retrieval_scores(*embedded(0).queries).map_at_r
+
+
+def test_an_ensemble_is_computed_once_unless_a_model_is_newer(tmp_path):
+    folds = plan_mlrc(mlrc("protocol.folds=2", methods=("c2",)), tmp_path)
+    for seed, one in enumerate(folds):
+        finish(one, seed)
+    scores = ensemble_scores(folds, torch.device("cpu"))
+    file = tmp_path / "c2" / "repeat0" / "ensemble.json"
+    file.write_text(json.dumps({"test": {"map_at_r": 2.0}}))
+    assert ensemble_scores(folds, torch.device("cpu")) == {"map_at_r": 2.0}
+    later = file.stat().st_mtime + 10
+    os.utime(folds[1].run.folder / "result.json", (later, later))
+    assert ensemble_scores(folds, torch.device("cpu")) == scores
+
+
+def test_models_that_saw_different_test_halves_are_no_ensemble():
+    vectors, labels = torch.randn(6, 3), torch.arange(3).repeat(2)
+    one, other = EmbeddedTest((vectors, labels), None), EmbeddedTest((vectors, labels.flip(0)), None)
+    shorter = EmbeddedTest((vectors[:5], labels[:5]), None)
+    for different in (other, shorter):
+        with pytest.raises(UserError, match=r"different test halves"):
+            concatenate([one, different])
+    assert concatenate([one, one]).queries[0].shape == (6, 6)

@@ -1,0 +1,136 @@
+import pytest
+
+from ccp_dml.config.layers import known_keys, resolve, shipped_recipes
+from ccp_dml.config.schema import Config
+from ccp_dml.errors import UserError
+
+
+def write(path, text):
+    path.write_text(text)
+    return str(path)
+
+
+def test_later_layers_win_and_the_origin_is_known(tmp_path):
+    first = write(tmp_path / "first.toml", "[optim]\nlr = 1e-3\nweight_decay = 0.5\n[train]\nmax_steps = 7\n")
+    second = write(tmp_path / "second.toml", "[optim]\nlr = 1e-4\n")
+    resolved = resolve([first, second], ["train.max_steps=9"], seed=3)
+    assert resolved.config.optim.lr == 1e-4
+    assert resolved.config.optim.weight_decay == 0.5
+    assert resolved.config.train.max_steps == 9
+    assert resolved.config.run.seed == 3
+    assert resolved.origins == {
+        "optim.lr": second,
+        "optim.weight_decay": first,
+        "train.max_steps": "--set train.max_steps",
+        "run.seed": "--seed",
+    }
+
+
+def test_a_data_set_brings_values_for_the_loss_that_a_method_chooses(tmp_path):
+    data = write(
+        tmp_path / "data.toml",
+        '[losses.c2]\nnegative_margin = 0.3841\n[losses.ms]\nbeta = 75.83\n[losses."proxy-nca++"]\ntemperature = 0.2\n',
+    )
+    assert resolve([data, "c2"]).config.loss.arguments == {"negative_margin": 0.3841}
+    assert resolve([data, "ms-ccp"]).config.loss.arguments == {"beta": 75.83}
+    assert resolve([data, "c2"], ["loss.negative_margin=0.9"]).config.loss.arguments == {"negative_margin": 0.9}
+    assert resolve([data, "c2"]).origins["loss.negative_margin"] == data
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("optim.lr=1e-4", ("optim", "lr"), 1e-4),
+        ("model.pretrained=true", ("model", "pretrained"), True),
+        ("data.root=/some/where = odd", ("data", "root"), "/some/where = odd"),
+        ("data.path=2024", ("data", "path"), "2024"),
+        ("data.path=2024-05-01", ("data", "path"), "2024-05-01"),
+        ("optim.betas=[0.8, 0.99]", ("optim", "betas"), (0.8, 0.99)),
+        ('loss.name="c1"', ("loss", "name"), "c1"),
+    ],
+)
+def test_settings_are_read_as_toml_or_plain_text(text, key, value):
+    config = resolve([], [text]).config
+    assert getattr(getattr(config, key[0]), key[1]) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [(".2", 0.2), ("-.2", -0.2), ("2.", 2.0), (".2e1", 2.0), ("2.0.1", "2.0.1")]
+)
+def test_numbers_may_be_typed_as_people_do(text, value):
+    assert resolve(["c1"], [f"loss.margin={text}"]).config.loss.arguments["margin"] == value
+
+
+@pytest.mark.parametrize(
+    ("recipes", "settings", "message"),
+    [
+        (["c2-cpc"], [], r"no recipe 'c2-cpc'.*did you mean 'c2-ccp'"),
+        ([], ["optim.lrr=1"], r"Unknown key 'optim.lrr' \(--set optim.lrr\); did you mean 'optim.lr'"),
+        ([], ["optimm.lr=1"], r"Unknown key 'optimm.lr'.*did you mean 'optim.lr'"),
+        ([], ["max_steps=3"], r"for example --set train\.max_steps=3"),
+        ([], ["optim.lr"], r"expected KEY=VALUE"),
+        ([], ["optim.lr=fast"], r"optim\.lr = 'fast' \(--set optim\.lr\): .*number"),
+        ([], ["optim.lr=-1"], r"optim\.lr = -1 .*greater than 0"),
+        ([], ["optim.lr=nan"], r"optim\.lr = nan .*finite"),
+        ([], ["train.max_steps=1.5"], r"train\.max_steps = 1\.5 .*integer"),
+        ([], ["ccp.mode=sometimes"], r"ccp\.mode = 'sometimes' .*'off'"),
+        ([], ["loss.a.b=1"], r"Unknown key 'loss\.a\.b'"),
+    ],
+)
+def test_mistakes_are_named_with_the_nearest_right_name(recipes, settings, message):
+    with pytest.raises(UserError, match=message):
+        resolve(recipes, settings)
+
+
+def test_a_broken_file_is_named(tmp_path):
+    path = write(tmp_path / "mine.toml", "[optim\n")
+    with pytest.raises(UserError, match=r"mine\.toml is not a TOML file"):
+        resolve([path])
+
+
+def test_every_shipped_recipe_resolves_and_says_what_it_is():
+    assert len(shipped_recipes()) >= 20
+    for name, file in shipped_recipes().items():
+        assert isinstance(resolve([name]).config, Config)
+        assert file.read_text().startswith("# "), f"{name} has no description in its first line"
+
+
+def test_keys_of_the_contract_exist():
+    contract = """data.name data.root data.path model.backbone model.weights model.pretrained model.embedding_dim
+    model.freeze_backbone loss.name train.max_steps train.evaluate_every train.patience train.classes_per_batch
+    train.images_per_class optim.lr optim.weight_decay ccp.weight ccp.proxies_per_class ccp.pool_per_class ccp.patience
+    ccp.pair_weight xbm.memory_batches xbm.start_step protocol.fold run.seed run.device run.precision"""
+    assert set(contract.split()) <= set(known_keys())
+
+
+def test_tables_round_trip(tmp_path):
+    import tomli_w
+
+    config = resolve(["c2-ccp"], ["loss.negative_margin=0.4", "optim.betas=[0.8, 0.9]"]).config
+    saved = write(tmp_path / "config.toml", tomli_w.dumps(config.as_tables()))
+    assert resolve([saved]).config == config
+
+
+def test_a_recipe_starts_from_what_it_extends(tmp_path):
+    write(tmp_path / "base.toml", "[optim]\nlr = 1e-3\nweight_decay = 0.5\n")
+    top = write(tmp_path / "top.toml", f'extends = "{tmp_path / "base.toml"}"\n[optim]\nlr = 1e-4\n')
+    resolved = resolve([top])
+    assert (resolved.config.optim.lr, resolved.config.optim.weight_decay) == (1e-4, 0.5)
+    assert resolved.origins["optim.weight_decay"].endswith("base.toml")
+
+
+def test_several_recipes_may_stand_for_one(tmp_path):
+    first = write(tmp_path / "first.toml", "[optim]\nlr = 1e-3\nweight_decay = 0.5\n")
+    second = write(tmp_path / "second.toml", "[optim]\nlr = 1e-4\n")
+    assert resolve([f"{first},{second}"]).config == resolve([first, second]).config
+    with pytest.raises(UserError, match="'nothing'"):
+        resolve([f"{first},nothing"])
+
+
+def test_features_train_as_a_head_on_a_frozen_backbone_does():
+    features, frozen = resolve(["features", "c2-ccp"]).config, resolve(["cub", "frozen", "c2-ccp"]).config
+    for section in ("train", "optim", "ccp", "loss"):
+        assert getattr(features, section) == getattr(frozen, section)
+    assert features.model.head_init == frozen.model.head_init
+    assert features.model.backbone == "identity"
+    assert frozen.model.freeze_backbone

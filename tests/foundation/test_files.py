@@ -1,0 +1,81 @@
+import errno
+import os
+import stat
+
+import pytest
+import torch
+
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
+from ccp_dml.foundation.files import atomic, write_json, write_text
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_scratch(tmp_path):
+    path = tmp_path / "file.txt"
+    write_text(path, "old")
+
+    def fail_half_way():
+        with atomic(path) as scratch:
+            scratch.write_text("half of the n")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file.txt"]
+
+
+def test_written_files_have_ordinary_permissions(tmp_path):
+    path = tmp_path / "deep" / "file.json"
+    write_json(path, {"ä": 1})
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+    assert path.read_text() == '{\n  "ä": 1\n}\n'
+
+
+def test_checkpoint_round_trip(tmp_path):
+    state = {"a": torch.arange(3), "b": {"c": -float("inf"), "d": None, "e": "text"}}
+    save_checkpoint(tmp_path / "c.pt", state)
+    loaded = load_checkpoint(tmp_path / "c.pt")
+    assert torch.equal(loaded["a"], state["a"])
+    assert loaded["b"] == state["b"]
+
+
+def test_a_checkpoint_with_code_in_it_is_not_run(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    torch.save({"trap": Trap()}, tmp_path / "c.pt")
+    with pytest.raises(UserError, match="not a readable checkpoint"):
+        load_checkpoint(tmp_path / "c.pt")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_weights_round_trip_and_damage(tmp_path):
+    save_weights(tmp_path / "w.safetensors", {"w": torch.arange(6.0).reshape(2, 3).T})
+    assert torch.equal(load_weights(tmp_path / "w.safetensors")["w"], torch.arange(6.0).reshape(2, 3).T)
+    (tmp_path / "w.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(UserError, match=r"w\.safetensors"):
+        load_weights(tmp_path / "w.safetensors")
+
+
+def test_no_room_for_a_checkpoint_or_weights(tmp_path, monkeypatch):
+    file = tmp_path / "checkpoint.pt"
+    save_checkpoint(file, {"step": 1})
+
+    def broken_off(*_):
+        raise RuntimeError("unexpected pos 3008 vs 2902\nmore")
+
+    def no_room(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("torch.save", broken_off)
+    with pytest.raises(UserError, match=r"checkpoint\.pt cannot be written \(unexpected pos 3008 vs 2902\): make room"):
+        save_checkpoint(file, {"step": 2})
+    monkeypatch.setattr("ccp_dml.foundation.checkpoint.save_file", no_room)
+    with pytest.raises(UserError, match=r"w\.safetensors cannot be written .*No space left.*make room"):
+        save_weights(tmp_path / "w.safetensors", {})
+    assert load_checkpoint(file) == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]

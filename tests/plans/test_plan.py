@@ -1,0 +1,57 @@
+"""Plans: what a run is made of, and how far it has come."""
+
+import pytest
+import tomli_w
+
+from ccp_dml.config.layers import resolve
+from ccp_dml.errors import UserError
+from ccp_dml.plans.plan import Standing, plan_run, refuse_changed, standing
+
+
+def planned(folder, *settings):
+    return plan_run("name", folder, ["folder", "c2-ccp"], ["data.root=x", *settings])
+
+
+def started(run):
+    run.folder.mkdir(parents=True)
+    (run.folder / "config.toml").write_text(tomli_w.dumps(run.config.as_tables()))
+
+
+def test_the_command_of_a_run_trains_the_same_configuration(tmp_path):
+    run = planned(tmp_path / "run", "optim.lr=0.01", "run.seed=5")
+    assert run.command[:4] == ["ccp", "train", "folder", "c2-ccp"]
+    assert run.command[-2:] == ["--out", str(tmp_path / "run")]
+    settings = [text for before, text in zip(run.command, run.command[1:], strict=False) if before == "--set"]
+    again = resolve(run.recipes, settings).config
+    assert (again.optim.lr, again.run.seed, again.ccp.mode) == (0.01, 5, "alternating")
+    assert again.model_dump(exclude={"loss"}) == run.config.model_dump(exclude={"loss"})
+
+
+def test_the_cost_is_known_only_with_a_limit(tmp_path):
+    assert planned(tmp_path).steps is None
+    assert planned(tmp_path, "train.max_steps=300").steps == 300
+
+
+def test_standing_tells_open_partly_and_done(tmp_path):
+    run = planned(tmp_path / "run")
+    assert standing(run.folder) == Standing("open", 0)
+    started(run)
+    assert standing(run.folder) == Standing("partly", 0)
+    (run.folder / "metrics.jsonl").write_text('{"step": 25}\n{"step": 50}\n{"step": 7')  # killed while writing
+    assert standing(run.folder) == Standing("partly", 50)
+    (run.folder / "result.json").write_text("{}")
+    assert standing(run.folder) == Standing("done", 50)
+
+
+def test_a_folder_with_other_settings_is_refused(tmp_path):
+    started(planned(tmp_path / "run", "optim.lr=0.01"))
+    refuse_changed([planned(tmp_path / "run", "optim.lr=0.01"), planned(tmp_path / "not there")])
+    with pytest.raises(UserError, match=r"optim\.lr = 0\.01, not 0\.02"):
+        refuse_changed([planned(tmp_path / "run", "optim.lr=0.02")])
+    with pytest.raises(UserError, match=r"train\.max_steps = None, not 10"):
+        refuse_changed([planned(tmp_path / "run", "optim.lr=0.01", "train.max_steps=10")])
+
+
+def test_how_a_run_is_computed_may_change(tmp_path):
+    started(planned(tmp_path / "run"))
+    refuse_changed([planned(tmp_path / "run", "run.workers=0", "run.device=cpu", "run.evaluation_batch=7")])

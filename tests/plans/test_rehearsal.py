@@ -1,0 +1,19 @@
+"""What is found out before a plan's first step."""
+
+from ccp_dml.plans.plan import plan_run
+from ccp_dml.plans.rehearsal import rehearse
+
+SMALL = ("data.resize=36", "data.crop=32", "train.classes_per_batch=4", "train.images_per_class=2")
+
+
+def test_random_weights_are_mentioned_once(image_folder, tmp_path):
+    given = [*SMALL, f"data.root={image_folder}", "model.backbone=resnet18"]
+    runs = [plan_run(str(fold), tmp_path, ["folder", "c2"], [*given, f"protocol.fold={fold}"]) for fold in (0, 1)]
+    (note,) = rehearse(runs)
+    assert "resnet18 starts from random weights" in note
+    assert "model.weights=FILE" in note
+
+
+def test_networks_that_are_made_to_start_so_are_not(image_folder, tmp_path):
+    given = [*SMALL, f"data.root={image_folder}", "model.backbone=small_cnn"]
+    assert rehearse([plan_run("run", tmp_path, ["folder", "c2"], given)]) == []

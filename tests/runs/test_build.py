@@ -1,0 +1,219 @@
+"""From a configuration to the objective of a step: what is built, what is refused, and what a checkpoint holds."""
+
+import json
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+
+from ccp_dml.cli import main
+from ccp_dml.config.layers import resolve
+from ccp_dml.config.schema import Config
+from ccp_dml.errors import UserError
+from ccp_dml.losses import CrossBatchMemory, HierarchicalProxyAnchorLoss
+from ccp_dml.objective import BatchObjective, ProxyObjective
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.build import build_objective, build_optimizer, complete
+from ccp_dml.runs.training import train
+from ccp_dml.runs.watcher import Watcher
+from ccp_dml.trainer import refuse_orphans
+
+PROXY_LOSSES = ("proxy-anchor", "proxy-nca++", "soft-triple", "hpl-pa", "pml:ArcFaceLoss", "pml:ProxyNCALoss")
+
+
+def config(*settings, recipes=()):
+    return resolve(list(recipes), ["model.embedding_dim=6", *settings]).config
+
+
+def build(*settings, classes=10, **arguments):
+    return build_objective(config(*settings), classes, **arguments)
+
+
+@pytest.mark.parametrize("name", PROXY_LOSSES)
+def test_proxies_of_a_loss_are_built_for_the_data_and_owned_by_the_optimiser(name):
+    settings = config(f"loss.name={name}", "optim.lr=0.01", "optim.proxy_lr_factor=100")
+    objective, reselected = build_objective(settings, 10)
+    assert reselected is None
+    (proxies,) = [value for value in objective.parameters() if value.requires_grad]
+    assert proxies.numel() % (10 * 6) == 0
+    network = torch.nn.Linear(3, 6)
+    optimizer = build_optimizer(settings.optim, network, objective)
+    refuse_orphans(network, objective, optimizer)
+    (rate,) = [group["lr"] for group in optimizer.param_groups if any(value is proxies for value in group["params"])]
+    assert rate == pytest.approx(1.0)
+    assert any(value is proxies for value in optimizer.param_groups[1]["params"])
+
+
+@pytest.mark.parametrize("name", PROXY_LOSSES)
+@pytest.mark.parametrize("setting", ["ccp.mode=alternating", "ccp.mode=one-problem", "xbm.enabled=true"])
+def test_proxies_of_a_loss_do_not_go_together_with_references(name, setting):
+    with pytest.raises(UserError, match=name.replace("+", r"\+")):
+        build(f"loss.name={name}", setting)
+
+
+@pytest.mark.parametrize("setting", ["ccp.mode=alternating", "xbm.enabled=true"])
+def test_a_loss_of_the_library_without_references_is_refused(setting):
+    with pytest.raises(UserError, match="'pml:FastAPLoss' cannot be measured against proxies or a memory"):
+        build("loss.name=pml:FastAPLoss", setting)
+
+
+def test_a_loss_of_the_library_takes_proxies_and_a_memory():
+    objective, proxies = build("loss.name=pml:CircleLoss", "ccp.mode=alternating", "ccp.proxies_per_class=2")
+    assert isinstance(objective, ProxyObjective)
+    assert proxies.vectors.shape == (10, 2, 6)
+    objective, _ = build("loss.name=pml:NTXentLoss", "xbm.enabled=true")
+    assert isinstance(objective, CrossBatchMemory)
+    objective, _ = build("loss.name=pml:FastAPLoss")
+    assert isinstance(objective, BatchObjective)
+
+
+def test_the_memory_holds_so_many_batches():
+    objective, _ = build(
+        "xbm.enabled=true", "xbm.memory_batches=5", "train.classes_per_batch=3", "train.images_per_class=2"
+    )
+    assert objective.embeddings.shape == (30, 6)
+    assert objective.start_step == 1000
+
+
+def test_a_memory_and_proxies_at_once_are_refused():
+    with pytest.raises(UserError, match="either a memory or proxies"):
+        build("xbm.enabled=true", "ccp.mode=alternating")
+
+
+def test_epochs_become_steps():
+    objective, _ = build("loss.name=hpl-pa", "loss.cluster_every=1.5", steps_per_epoch=40)
+    assert isinstance(objective.loss, HierarchicalProxyAnchorLoss)
+    assert objective.loss.steps_between_clusterings == 60
+
+
+def test_the_seed_of_the_run_decides_the_first_proxies():
+    def proxies(seed):
+        return next(build("loss.name=proxy-anchor", f"run.seed={seed}")[0].parameters())
+
+    assert torch.equal(proxies(1), proxies(1))
+    assert not torch.equal(proxies(1), proxies(2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["loss.name=proxy-ancor"], "did you mean 'proxy-anchor'"),
+        (["loss.name=pml:CircelLoss"], "did you mean 'pml:CircleLoss'"),
+        (["loss.name=pml:VICRegLoss"], "'pml:VICRegLoss' is no loss"),
+        (["loss.name=proxy-anchor", "loss.alfa=3"], "loss.alfa is no argument of the loss 'proxy-anchor'.*'alpha'"),
+        (["loss.name=pml:CircleLoss", "loss.gama=3"], "loss.gama is no argument .*'gamma'"),
+        (["loss.name=pml:CircleLoss", "loss.reducer=mean"], "loss.reducer is no argument .*it takes m, gamma"),
+        (["loss.name=pml:CircleLoss", "loss.gamma=much"], "loss.gamma = 'much'"),
+        (["loss.name=pml:CircleLoss", "loss.gamma=true"], "loss.gamma = True"),
+        (["loss.name=pml:TripletMarginLoss", "loss.swap=1"], "loss.swap = 1"),
+        (["loss.name=pml:RankedListLoss"], "needs loss.margin"),
+        (["loss.name=proxy-anchor", "loss.classes=3"], "loss.classes is no argument"),
+        (["loss.name=soft-triple", "loss.centres_per_class=2.5"], "loss.centres_per_class = 2.5"),
+    ],
+)
+def test_wrong_losses_and_arguments(settings, message):
+    with pytest.raises(UserError, match=message):
+        complete(config(*settings))
+
+
+def test_a_complete_configuration_spells_out_the_arguments():
+    assert complete(config("loss.name=pml:CircleLoss", "loss.gamma=7")).loss.arguments == {"m": 0.4, "gamma": 7}
+    assert complete(config("loss.name=proxy-nca++")).loss.arguments == {"temperature": 0.1}
+    assert complete(Config()).loss.arguments["negative_margin"] == 0.5
+
+
+METHODS = {
+    "proxy-anchor": (),
+    "proxy-nca++": (),
+    "soft-triple": (),
+    "hpl-pa": ("loss.cluster_every=0.05",),  # every five of the hundred steps that an epoch counts for here
+    "c2-xbm": ("xbm.memory_batches=3", "xbm.start_step=6"),
+    "c1-xbm": ("xbm.memory_batches=2", "xbm.start_step=2"),
+    "c2": ("loss.name=pml:ArcFaceLoss",),
+    "c2-ccp": ("loss.name=pml:MultiSimilarityLoss", "ccp.proxies_per_class=2", "ccp.patience=1"),
+}
+
+
+class StopAfter(Watcher):
+    """Kills the run as soon as it has taken so many steps: between two evaluations."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def step(self, step):
+        if step == self.steps:
+            raise KeyboardInterrupt
+
+
+def tiny_run(features, method):
+    quick = ("train.classes_per_batch=4", "train.images_per_class=2", "train.max_steps=20", "train.evaluate_every=4")
+    return complete(config(f"data.path={features}", *quick, *METHODS[method], recipes=["features", method]))
+
+
+def lines(folder):
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if not key.endswith("seconds")} for row in rows]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_run_goes_on_exactly(method, features, tmp_path):
+    settings = tiny_run(features, method)
+    whole = Logbook.open_new(tmp_path / "whole", settings, ["test"])
+    train(settings, whole, Watcher())
+    assert len(lines(whole.folder)) == 5
+
+    broken = Logbook.open_new(tmp_path / "broken", settings, ["test"])
+    for kill_at in (10, 15):
+        with pytest.raises(KeyboardInterrupt):
+            train(settings, broken, StopAfter(kill_at), resume=kill_at > 10)
+    train(settings, broken, Watcher(), resume=True)
+
+    assert lines(broken.folder) == lines(whole.folder)
+    ours, theirs = (torch.load(book.checkpoint_file, weights_only=True)["objective"] for book in (broken, whole))
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert torch.equal(ours[name], value) if isinstance(value, torch.Tensor) else str(ours[name]) == str(value)
+
+
+@pytest.mark.parametrize("method", ["proxy-anchor", "proxy-nca++", "soft-triple", "hpl-pa"])
+def test_proxies_move_in_training_and_are_in_the_checkpoint(method, features, tmp_path):
+    settings = tiny_run(features, method)
+    book = Logbook.open_new(tmp_path / "run", settings, ["test"])
+    train(settings, book, Watcher())
+    saved = torch.load(book.checkpoint_file, weights_only=True)["objective"]
+    first, _ = build_objective(settings, classes=6)  # three quarters of the eight training classes
+    moving = [name for name, value in first.named_parameters() if value.requires_grad]
+    assert len(moving) == 1
+    before, after = first.state_dict()[moving[0]], saved[moving[0]]
+    assert before.shape == after.shape
+    assert (before != after).all()
+    assert (before - after).abs().mean() > 0.1  # twenty steps at a learning rate of .1
+
+
+def test_the_memory_is_in_the_checkpoint(features, tmp_path):
+    settings = tiny_run(features, "c2-xbm")
+    book = Logbook.open_new(tmp_path / "run", settings, ["test"])
+    train(settings, book, Watcher())
+    saved = torch.load(book.checkpoint_file, weights_only=True)["objective"]
+    assert saved["embeddings"].shape == (3 * 8, 6)
+    assert saved["embeddings"].norm(dim=1).min() > 0
+    assert saved["_extra_state"] == {"calls": 20, "enqueued": (20 - 6) * 8}
+
+
+def test_the_command_refuses_before_it_writes(features, tmp_path, capsys):
+    out = tmp_path / "run"
+    settings = [f"data.path={features}", "ccp.mode=alternating", "train.classes_per_batch=4"]
+    options = [part for setting in settings for part in ("--set", setting)]
+    assert main(["train", "features", "proxy-anchor", *options, "--out", str(out)]) == 2
+    assert "proxies of its own" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_proxies_follow_the_objective_to_its_device():
+    fabric = Fabric(accelerator="cpu", devices=1)
+    objective, _ = build("loss.name=hpl-pa")
+    objective.to(fabric.device)
+    places = [*objective.parameters(), *objective.buffers()]
+    assert {value.device for value in places} == {fabric.device}
+    meta = build("loss.name=hpl-pa")[0].to("meta")  # a device of its own kind, there on every machine
+    assert {value.device.type for value in [*meta.parameters(), *meta.buffers()]} == {"meta"}

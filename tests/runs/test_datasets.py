@@ -1,0 +1,25 @@
+"""Data sets by configuration: how much of them is used."""
+
+from dataclasses import replace
+
+import torch
+
+from ccp_dml.config.schema import DataConfig
+from ccp_dml.data.labelled import TestSet
+from ccp_dml.runs.datasets import build_data, first_classes
+
+
+def test_only_the_first_classes_of_each_half_are_used(features):
+    whole = build_data(DataConfig(name="features", path=str(features)))
+    part = build_data(DataConfig(name="features", path=str(features), classes=3))
+    for few, all_of_them in ((part.train, whole.train), (part.test.queries, whole.test.queries)):
+        assert few.class_names == all_of_them.class_names[:3]
+        assert torch.equal(few.positions, all_of_them.positions[all_of_them.labels < 3])
+        assert torch.equal(few.labels, all_of_them.labels[all_of_them.labels < 3])
+
+
+def test_a_gallery_keeps_the_classes_of_its_queries_and_too_many_are_all(features):
+    halves = build_data(DataConfig(name="features", path=str(features)))
+    halves = replace(halves, test=TestSet(halves.test.queries, halves.test.queries))
+    assert first_classes(halves, 2).test.gallery.labels.unique().tolist() == [0, 1]
+    assert len(first_classes(halves, 1000).train) == len(halves.train)

@@ -1,0 +1,49 @@
+"""Which classes training gets to see (D27, D28)."""
+
+import json
+
+import pytest
+
+from ccp_dml.config.layers import resolve
+from ccp_dml.config.schema import ProtocolConfig
+from ccp_dml.data.features import load_features
+from ccp_dml.data.labelled import DataHalves, TestSet
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.build import complete
+from ccp_dml.runs.training import classes_to_learn_and_to_select_on, train
+from ccp_dml.runs.watcher import Watcher
+
+
+def test_validation_classes_are_training_classes_held_out(features):
+    halves = load_features(features)
+    learned, validation = classes_to_learn_and_to_select_on(ProtocolConfig(folds=4, fold=1), halves)
+    names = halves.train.class_names
+    assert validation.queries.class_names == names[2:4]
+    assert validation.gallery is None
+    assert learned.class_names == names[:2] + names[4:]
+
+
+def test_only_who_asks_for_it_selects_on_the_test_half(features):
+    halves = load_features(features)
+    learned, validation = classes_to_learn_and_to_select_on(ProtocolConfig(select_on="test"), halves)
+    assert learned is halves.train
+    assert validation is halves.test
+
+
+@pytest.mark.parametrize("with_gallery", [False, True])
+def test_selecting_on_the_test_half_is_recorded(features, tmp_path, with_gallery):
+    quick = ("train.max_steps=8", "train.evaluate_every=4", "train.classes_per_batch=4", "model.embedding_dim=4")
+    settings = [f"data.path={features}", "protocol.select_on=test", *quick]
+    config = complete(resolve(["features", "c2"], settings).config)
+
+    def load(data):
+        halves = load_features(data.path)
+        queries = halves.test.queries
+        return DataHalves(halves.train, TestSet(queries, queries if with_gallery else None))
+
+    book = Logbook.open_new(tmp_path / "run", config, ["ccp"])
+    result = train(config, book, Watcher(), load_data=load)
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["selected_on"] == "test"
+    # What selects is what is reported; with itself as gallery, every query finds itself first.
+    assert result["validation"]["map_at_r"] == pytest.approx(result["test"]["map_at_r"])
+    assert (result["test"]["precision_at_1"] == 1.0) == with_gallery
