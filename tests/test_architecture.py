@@ -1,76 +1,37 @@
-"""Imports point one way, and files stay small: what keeps the house easy to find one's way in."""
+"""The direction of sight between rooms: what keeps the house easy to find one's way in."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
 
-import ccp_dml
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-SOURCE = Path(ccp_dml.__file__).parent
-FILES = sorted(SOURCE.rglob("*.py"))
+import import_graph
+from import_graph import SOURCE, imported_rooms, line_of, modules, room_of
 
-# Everything a part may import, by the first name after `ccp_dml.`; what is not listed may import anything.
-FOUNDATION = {"errors", "seeds", "files", "digests", "config"}
-ALLOWED = {
-    "functional": {"functional"},
-    "errors": set(),
-    "seeds": set(),
-    "files": set(),
-    "digests": set(),
-    "patience": set(),
-    "stopwatch": set(),
-    "activity": set(),
-    "config": set(),
-    "layers": {"config", "errors"},
-    "proxies": {"functional"},
-    "losses": FOUNDATION | {"activity", "functional", "losses", "proxies"},
-    "models": FOUNDATION | {"functional", "models"},
-    "data": FOUNDATION | {"functional", "data"},
-    "evaluation": {"functional"},
-    "objective": {"proxies"},
-    "trainer": {"activity", "errors", "functional", "stopwatch"},
-    "projections": {"functional", "patience", "proxies", "seeds", "stopwatch"},
-    "certificate": {"certificate", "errors", "functional"},
-    "checkpoint": FOUNDATION,
-    "reports": FOUNDATION | {"checkpoint", "functional", "data", "reports", "layers"},
-}
+FREE = {"__init__", "__main__"}  # the public names and the way in see everything
 
 
-def part_of(path: Path) -> str:
-    return path.relative_to(SOURCE).with_suffix("").parts[0]
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_only_rooms_to_its_left(path):
+    if room_of(path) in FREE:
+        return
+    own = line_of(room_of(path))
+    assert own is not None, f"{room_of(path)} stands in no line of tools/import_graph.py"
+    wrong = [room for room in imported_rooms(path) if (line := line_of(room)) is None or line >= own]
+    assert not wrong, f"{path.relative_to(SOURCE)} must not import {sorted(wrong)}"
 
 
-def imported_parts(path: Path) -> set[str]:
-    parts = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "ccp_dml":
-            parts |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("ccp_dml."):
-            parts.add(node.module.split(".")[1])
-        elif isinstance(node, ast.Import):
-            parts |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("ccp_dml.")}
-    return parts
+def test_every_room_with_a_rule_exists():
+    assert set().union(*import_graph.LINES) <= {room_of(path) for path in modules()} | {"serving"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_point_one_way(path):
-    part = part_of(path)
-    imported = imported_parts(path)
-    if part in ALLOWED:
-        assert imported <= ALLOWED[part], f"{part} must not import {sorted(imported - ALLOWED[part])}"
-    if part not in ("cli", "commands"):
-        assert not imported & {"cli", "commands"}
-
-
-def test_the_checked_parts_exist():
-    assert set(ALLOWED) <= {part_of(path) for path in FILES}
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_files_are_small(path):
-    lines = len(path.read_text().splitlines())
-    assert lines <= 320, f"{lines} lines: which noun hides in this file?"
+def test_no_room_is_a_corridor():
+    folders = [path.parent for path in modules() if path.stem != "__init__"]
+    crowded = {str(folder.relative_to(SOURCE)) for folder in folders if folders.count(folder) > 16}
+    assert not crowded
 
 
 def test_pure_tensor_code_imports_torch_only():

@@ -1,8 +1,7 @@
 import torch
 
 from ccp_dml.losses import ContrastiveLoss
-from ccp_dml.objective import BatchObjective, ProxyObjective
-from ccp_dml.proxies import ClassProxies
+from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective
 
 
 def setting():

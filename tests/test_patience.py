@@ -1,4 +1,4 @@
-from ccp_dml.patience import Patience
+from ccp_dml.projections import Patience
 
 
 def test_used_up_after_limit_evaluations_without_improvement():

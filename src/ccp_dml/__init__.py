@@ -8,9 +8,8 @@ from ccp_dml.evaluation import embed
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
-from ccp_dml.objective import BatchObjective, ProxyObjective
 from ccp_dml.projections import IterativeProjections, ProximalPull
-from ccp_dml.proxies import ClassProxies, draw_pool
+from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective, draw_pool
 
 __all__ = [
     "BatchObjective",

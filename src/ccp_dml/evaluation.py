@@ -1,6 +1,8 @@
 """From a network and labelled items to embeddings, and from embeddings to retrieval scores."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
 from typing import cast
 
 import torch
@@ -38,3 +40,16 @@ def score(
     embeddings, labels = embed(network, queries)
     ref_embeddings, ref_labels = (None, None) if gallery is None else embed(network, gallery)
     return retrieval_scores(embeddings, labels, ref_embeddings, ref_labels, k)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation over runs, with their number (D29)."""
+
+    mean: float
+    sd: float | None  # None: a single run has none
+    n: int
+
+
+def spread(values: Sequence[float]) -> Spread:
+    return Spread(mean(values), stdev(values) if len(values) > 1 else None, len(values))

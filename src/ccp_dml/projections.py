@@ -16,6 +16,8 @@ A baseline is the same loop with one problem that never ends by itself: no proxi
 """
 
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -24,8 +26,44 @@ from torch import Tensor, nn
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.gradients import add_to_gradients
-from ccp_dml.patience import Patience
 from ccp_dml.proxies import ClassProxies, Space, select_proxies
+
+
+@dataclass
+class Patience:
+    """Used up after `limit` evaluations in a row without a gain of at least `min_improvement`; None waits for ever."""
+
+    limit: int | None
+    min_improvement: float = 1e-5
+    best: float = -inf
+    to_beat: float = -inf
+    waited: int = 0
+
+    def observe(self, score: float) -> bool:
+        """Count one evaluation; True if it is the best so far, be it by ever so little."""
+        if score >= self.to_beat + self.min_improvement:
+            self.to_beat, self.waited = score, 0
+        else:
+            self.waited += 1
+        is_best = score > self.best
+        self.best = max(self.best, score)
+        return is_best
+
+    @property
+    def used_up(self) -> bool:
+        return self.limit is not None and self.waited >= self.limit
+
+    def restart(self) -> None:
+        """Begin anew, as for the next problem: earlier scores no longer count."""
+        self.best, self.to_beat, self.waited = -inf, -inf, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        state = asdict(self)
+        return {name: state[name] for name in ("best", "to_beat", "waited")}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.to_beat, self.waited = state["best"], state["to_beat"], state["waited"]
+
 
 Snapshot = dict[str, Tensor]
 

@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from ccp_dml.benchmark.folder import BenchmarkFolder
+from ccp_dml.benchmark.folder import BenchmarkFolder, read_table
 from ccp_dml.benchmark.formats import write_tables
 from ccp_dml.benchmark.improvement_figure import write_figure
-from ccp_dml.benchmark.page import write_benchmark_report
-from ccp_dml.benchmark.record import read_table
+from ccp_dml.benchmark.page import headline, mean_curve, write_benchmark_report
 from ccp_dml.benchmark.results import ResultRow
-from ccp_dml.benchmark.sections import headline, mean_curve
 from ccp_dml.benchmark.table import build_table
 from ccp_dml.cli import main
 from ccp_dml.errors import UserError

@@ -12,7 +12,7 @@ MLRC = ("separated", "concatenated")
 
 
 def lines():
-    with (resources.files("ccp_dml") / "reports" / "paper_results.csv").open() as file:
+    with (resources.files("ccp_dml") / "benchmark" / "paper_results.csv").open() as file:
         return list(csv.DictReader(file))
 
 

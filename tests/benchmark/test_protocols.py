@@ -6,8 +6,7 @@ import os
 import pytest
 import torch
 
-from ccp_dml.benchmark.conventional import plan_conventional
-from ccp_dml.benchmark.mlrc import ensemble_scores, plan_mlrc
+from ccp_dml.benchmark.protocols import ensemble_scores, plan_conventional, plan_mlrc
 from ccp_dml.benchmark.request import Benchmark
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import clip_normalise

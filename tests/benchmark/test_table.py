@@ -9,8 +9,9 @@ from rich.console import Console
 
 from ccp_dml.benchmark.formats import as_latex, as_markdown, as_plain_csv, as_terminal
 from ccp_dml.benchmark.improvement_figure import improvements, write_figure
-from ccp_dml.benchmark.results import ResultRow, spread, write_results
+from ccp_dml.benchmark.results import ResultRow, write_results
 from ccp_dml.benchmark.table import build_table
+from ccp_dml.evaluation import spread
 from ccp_dml.reports.comparison import MISSING
 
 EXAMPLE = ResultRow(

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ccp_dml.certificate.image_sample import ENOUGH_PER_CLASS, draw_images
+from ccp_dml.certificate.sampling import ENOUGH_PER_CLASS, draw_images
 
 
 def drawn(labels, most, seed=0):

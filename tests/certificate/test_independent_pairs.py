@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 import torch
 
-from ccp_dml.certificate.independent_pairs import (
+from ccp_dml.certificate.sampling import (
     different_class_pairs,
     one_pair_per_class,
     one_pair_per_two_classes,

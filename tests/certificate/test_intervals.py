@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from ccp_dml.certificate.intervals import clopper_pearson, quantile_interval
+from ccp_dml.certificate.violation import clopper_pearson, quantile_interval
 
 
 def test_the_ends_put_exactly_the_tails_beyond_what_was_seen():

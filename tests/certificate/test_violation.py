@@ -8,8 +8,7 @@ import torch
 
 from ccp_dml.certificate.constraint import Constraint, of_contrastive_loss, of_cosine_contrastive_loss
 from ccp_dml.certificate.distance_law import pair_laws, threshold_grid
-from ccp_dml.certificate.intervals import clopper_pearson
-from ccp_dml.certificate.violation import draw_independent, false_matches, misses
+from ccp_dml.certificate.violation import clopper_pearson, draw_independent, false_matches, misses
 
 BETA = 0.3
 ROUNDS = 300

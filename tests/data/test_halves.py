@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from ccp_dml.data.features import FeatureRows
-from ccp_dml.data.halves import divide
 from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.splits import divide
 from ccp_dml.errors import UserError
 
 

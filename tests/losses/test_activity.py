@@ -4,8 +4,7 @@ from torch import nn
 
 from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, CrossBatchMemory, MultiSimilarityLoss, TripletLoss
 from ccp_dml.losses.activity import active_share, pair_activity, recorded_pairs
-from ccp_dml.objective import ProxyObjective
-from ccp_dml.proxies import ClassProxies
+from ccp_dml.proxies import ClassProxies, ProxyObjective
 
 
 @pytest.fixture

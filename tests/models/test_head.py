@@ -7,9 +7,8 @@ from torch import nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import pairwise_distances
-from ccp_dml.models.embedder import Embedder
-from ccp_dml.models.head import FIRST_LENGTH, FeatureScaling, ResidualHidden, start_as_pca
-from ccp_dml.models.precomputed import PrecomputedFeatures
+from ccp_dml.models.backbones import PrecomputedFeatures
+from ccp_dml.models.embedder import FIRST_LENGTH, Embedder, FeatureScaling, ResidualHidden, start_as_pca
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from ccp_dml.cli import main
 from ccp_dml.config.layers import resolve, shipped_recipes
 from ccp_dml.losses import CrossBatchMemory
-from ccp_dml.objective import BatchObjective, ProxyObjective
+from ccp_dml.proxies import BatchObjective, ProxyObjective
 from ccp_dml.runs.build import build_objective, complete
 
 DATASETS = ("cub", "cars196", "inshop", "sop")

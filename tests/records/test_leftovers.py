@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ccp_dml.records.leftovers import sweep
+from ccp_dml.records.logbook import sweep
 
 ENVIRONMENT = json.dumps({"packages": {"ccp-dml": "0.1.0"}})
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccp_dml.records.run_folder import read_runs
-from ccp_dml.reports.cost import Cost
-from ccp_dml.reports.sections.cost import cost
+from ccp_dml.reports.sections.cost import Cost, cost
 
 
 def rewrite(run: Path, **changes: object) -> None:

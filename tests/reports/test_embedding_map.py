@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from ccp_dml.records import problem_map
 from ccp_dml.records.problem_map import ProblemMap, write_problem
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports import embedding_map as module
-from ccp_dml.reports.embedding_map import MARGIN, SIZE, EmbeddingMap, embedding_map
-from ccp_dml.reports.sections.embedding_map import embedding_maps
-from ccp_dml.runs.illustrations import map_pictures
+from ccp_dml.reports.sections import embedding_map as module
+from ccp_dml.reports.sections.embedding_map import MARGIN, SIZE, EmbeddingMap, embedding_map, embedding_maps
 
 WriteMaps = Callable[..., list[ProblemMap]]
 
@@ -133,7 +132,7 @@ def test_a_sheet_from_elsewhere_is_not_fetched(run: Path, write_maps: WriteMaps)
 def test_too_many_points_and_problems_are_thinned(
     run: Path, write_maps: WriteMaps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(map_pictures, "MOST_POINTS", 10)
+    monkeypatch.setattr(problem_map, "MOST_POINTS", 10)
     monkeypatch.setattr(module, "MOST_FRAMES", 3)
     write_maps(run, problems=7)
     found = drawn(run)

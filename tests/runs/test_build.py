@@ -11,7 +11,7 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.losses import CrossBatchMemory, HierarchicalProxyAnchorLoss
-from ccp_dml.objective import BatchObjective, ProxyObjective
+from ccp_dml.proxies import BatchObjective, ProxyObjective
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_objective, build_optimizer, complete
 from ccp_dml.runs.training import train

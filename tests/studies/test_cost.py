@@ -7,9 +7,8 @@ from torch import nn
 from ccp_dml.plans.runner import PlanWatcher
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.studies import STUDIES
-from ccp_dml.studies.cost import cost, step_timing
-from ccp_dml.studies.cost.step_memory import bytes_of
-from ccp_dml.studies.cost.step_timing import STEP_PARTS, TimedTraining, time_in_turns
+from ccp_dml.studies.cost import cost, measurement
+from ccp_dml.studies.cost.measurement import STEP_PARTS, TimedTraining, bytes_of, time_in_turns
 from ccp_dml.studies.cost.table import Quantity, quantity_rows
 from ccp_dml.studies.workbench import Workbench
 
@@ -126,8 +125,8 @@ def test_kept_for_backward_are_activations_and_not_weights(planned):
             inputs = torch.ones(4, 12)
             linear(inputs).pow(2).sum().backward()
 
-    assert step_timing.bytes_kept_for_backward(Kept()) == 4 * 12 * 4 + 4 * 5 * 4  # the inputs, and what is squared
-    assert step_timing.bytes_kept_for_backward(training.trainer) > 0
+    assert measurement.bytes_kept_for_backward(Kept()) == 4 * 12 * 4 + 4 * 5 * 4  # the inputs, and what is squared
+    assert measurement.bytes_kept_for_backward(training.trainer) > 0
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -9,8 +9,7 @@ from ccp_dml.plans.runner import PlanWatcher
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.scoring import EmbeddedTest, load_embedded
 from ccp_dml.studies import STUDIES, geometry
-from ccp_dml.studies.embedding_geometry import measure_embedded, read_geometry
-from ccp_dml.studies.tsne import tsne_plane
+from ccp_dml.studies.embedding_geometry import measure_embedded, read_geometry, tsne_plane
 from ccp_dml.studies.workbench import Workbench
 
 STUDY = STUDIES["geometry"]

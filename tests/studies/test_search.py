@@ -11,10 +11,9 @@ from optuna.trial import TrialState
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.errors import UserError
-from ccp_dml.studies.search.outcome import conclude_search
+from ccp_dml.studies.search.outcome import conclude_search, fit_surface
 from ccp_dml.studies.search.search import plan, search_space, trial_run, trial_store
 from ccp_dml.studies.search.storage import TrialStore
-from ccp_dml.studies.search.surface import fit_surface
 from ccp_dml.studies.search.trials import SearchSpace, TrialRuns, trial_point
 
 SPACE = SearchSpace((1e-12, 1e2), (1, 16), {"weight": 2e-4, "proxies": 8}, startup_trials=8, warm_up_steps=1, seed=0)

@@ -1,22 +1,24 @@
 """A benchmark's folder as `ccp benchmark` leaves it, read back for its report."""
 
 import base64
+import json
 import shlex
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ccp_dml.benchmark.record import read_table
-from ccp_dml.benchmark.table import BenchmarkTable
+from ccp_dml.benchmark.table import BenchmarkTable, Cell, Column, TableRow
 from ccp_dml.errors import UserError
+from ccp_dml.evaluation import Spread
+from ccp_dml.foundation.files import write_json
 from ccp_dml.records.run_folder import RunFolder
 
-FILE = "benchmark.toml"
+REQUEST_FILE = "benchmark.toml"
 
 
 def is_benchmark(path: Path) -> bool:
-    return (path / FILE).is_file()
+    return (path / REQUEST_FILE).is_file()
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,16 @@ class BenchmarkFolder:
     @classmethod
     def read(cls, path: Path) -> Self:
         try:
-            request = tomllib.loads((path / FILE).read_text(encoding="utf-8"))
+            request = tomllib.loads((path / REQUEST_FILE).read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UserError(
-                f"{path / FILE} is not valid TOML ({error}); restore it, or run the benchmark anew."
+                f"{path / REQUEST_FILE} is not valid TOML ({error}); restore it, or run the benchmark anew."
             ) from None
         missing = [key for key in ("protocol", "data", "methods", "repeats", "settings") if key not in request]
         if missing:
-            raise UserError(f"{path / FILE} does not say {missing[0]!r}; restore it, or run the benchmark anew.")
+            raise UserError(
+                f"{path / REQUEST_FILE} does not say {missing[0]!r}; restore it, or run the benchmark anew."
+            )
         order = [_label(method) for method in request["methods"]]
         folders = [file.parent for method in order for file in sorted(path.glob(f"{method}/repeat*/**/config.toml"))]
         return cls(
@@ -80,3 +84,31 @@ def _svg_uri(path: Path) -> str | None:
     if not path.is_file():
         return None
     return "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+
+
+TABLE_FILE = "table.json"
+
+
+def write_table(folder: Path, table: BenchmarkTable) -> None:
+    write_json(folder / TABLE_FILE, asdict(table))
+
+
+def read_table(folder: Path) -> BenchmarkTable | None:
+    """The table that `write_table` left in `folder`, if any."""
+    path = folder / TABLE_FILE
+    if not path.is_file():
+        return None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        rows = [
+            TableRow(row["method"], row["is_marked"], [_cell(cell) for cell in row["cells"]]) for row in values["rows"]
+        ]
+        return BenchmarkTable(values["title"], [Column(**one) for one in values["columns"]], rows, values["notes"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} is damaged ({error}); repeat the benchmark's command, which writes it anew without training again."
+        ) from None
+
+
+def _cell(values: dict | None) -> Cell | None:
+    return None if values is None else Cell(Spread(**values["score"]), values["paper"], values["is_best"])

@@ -7,10 +7,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ccp_dml.benchmark.record import write_table
-from ccp_dml.benchmark.results import as_csv
+from ccp_dml.benchmark.folder import write_table
 from ccp_dml.benchmark.table import BenchmarkTable, Cell, TableRow
-from ccp_dml.foundation.files import write_text
+from ccp_dml.foundation.files import as_csv, write_text
 from ccp_dml.reports.comparison import MISSING, percent
 
 CSV_COLUMNS = ("method", "setting", "dim", "metric", "mean", "sd", "n", "paper", "gap", "is_best", "selected_on")

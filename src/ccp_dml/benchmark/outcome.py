@@ -9,7 +9,7 @@ import torch
 
 from ccp_dml.benchmark.formats import write_tables
 from ccp_dml.benchmark.improvement_figure import write_figure
-from ccp_dml.benchmark.mlrc import ensemble_scores
+from ccp_dml.benchmark.protocols import ensemble_scores
 from ccp_dml.benchmark.request import Benchmark, BenchmarkRun
 from ccp_dml.benchmark.results import ResultRow, Setting, write_results
 from ccp_dml.benchmark.table import BenchmarkTable, build_table

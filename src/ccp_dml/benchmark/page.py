@@ -1,22 +1,130 @@
 """The HTML report of a whole benchmark: one page over all its runs, each of which has a page of its own."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
+from typing import Any
+from urllib.parse import quote
 
-from ccp_dml.benchmark import sections
 from ccp_dml.benchmark.folder import BenchmarkFolder
+from ccp_dml.benchmark.formats import own_score, paper_and_gap, runs_of
+from ccp_dml.benchmark.table import BenchmarkTable
 from ccp_dml.foundation.files import write_text
+from ccp_dml.records.run_folder import RunFolder, number
+from ccp_dml.reports.comparison import SCORES
+from ccp_dml.reports.figures.charts import Chart, Series, draw
 from ccp_dml.reports.page import fill, page_file, present
+from ccp_dml.reports.sections.cost import Cost, cost_table
+from ccp_dml.reports.sections.overview import Section
 
 
 def write_benchmark_report(benchmark: BenchmarkFolder, out: Path) -> Path:
     """Write the report to the file `out`, whole or not at all; the file's path."""
     out = page_file(out)
     parts = present(
-        sections.outcome(benchmark),
-        sections.curves(benchmark),
-        sections.cost(benchmark),
-        sections.runs(benchmark, out),
-        sections.reproduction(benchmark),
+        outcome(benchmark),
+        curves(benchmark),
+        cost(benchmark),
+        runs(benchmark, out),
+        reproduction(benchmark),
     )
     write_text(out, fill(benchmark.title, "Benchmark", parts))
     return out
+
+
+def outcome(benchmark: BenchmarkFolder) -> Section:
+    """The table with the paper's scores beside ours and, above it, which method won and by how much."""
+    finished = sum(run.finished for run in benchmark.runs.values())
+    content = {
+        "table": benchmark.table,
+        "headline": None if benchmark.table is None else headline(benchmark.table),
+        "finished": finished,
+        "runs": len(benchmark.runs),
+        "command": benchmark.command(),
+        "figure": benchmark.figure,
+        "own_score": own_score,
+        "paper_and_gap": paper_and_gap,
+        "runs_of": runs_of,
+    }
+    return Section("outcome", "Outcome", "section_benchmark.html", content)
+
+
+def headline(table: BenchmarkTable) -> dict[str, Any] | None:
+    """The best method by MAP@R of the last group of columns, and its lead over the first method."""
+    places = [place for place, column in enumerate(table.columns) if column.metric == "map_at_r"]
+    if not places or len(table.rows) < 2:
+        return None
+    column, first = table.columns[places[-1]], table.rows[0].cells[places[-1]]
+    best = [(row, cell) for row in table.rows if (cell := row.cells[places[-1]]) is not None and cell.is_best]
+    if not best:
+        return None
+    row, cell = best[0]
+    lead = cell.score.mean - first.score.mean if first is not None and row is not table.rows[0] else None
+    return {
+        "method": row.label,
+        "group": column.group,
+        "score": own_score(cell),
+        "lead": lead,
+        "over": table.rows[0].label,
+    }
+
+
+def curves(benchmark: BenchmarkFolder) -> Section | None:
+    """Validation MAP@R over the steps, each method the mean of its runs as far as all of them came."""
+    lines = [
+        Series(f"{method} ({len(runs)} {'run' if len(runs) == 1 else 'runs'})", mean_curve(runs, "map_at_r"), style)
+        for style, (method, runs) in enumerate(benchmark.methods().items())
+    ]
+    drawn = draw(
+        Chart(
+            title=f"Validation {SCORES['map_at_r']}",
+            x_label="step",
+            y_label="in %, mean of a method's runs",
+            series=[line for line in lines if line.points],
+            percent=True,
+        )
+    )
+    return None if drawn is None else Section("curves", "Curves", "section_charts.html", {"charts": [drawn]})
+
+
+def mean_curve(runs: Sequence[RunFolder], key: str) -> list[tuple[float, float]]:
+    """The mean over `runs` at each step that all of them evaluated at."""
+    values = [
+        {row["step"]: value for row in run.metrics if (value := number(row.get(key))) is not None} for run in runs
+    ]
+    common = sorted(set(values[0]).intersection(*values[1:]))
+    return [(step, mean(one[step] for one in values)) for step in common]
+
+
+def cost(benchmark: BenchmarkFolder) -> Section | None:
+    """What a run of each method cost in the mean, and as a ratio to the first method."""
+    methods = benchmark.methods()
+    return cost_table({method: Cost.mean([Cost.of(run) for run in runs]) for method, runs in methods.items()})
+
+
+def runs(benchmark: BenchmarkFolder, page: Path) -> Section | None:
+    """A line per run, with a link from `page` to its own report."""
+    rows = [
+        {
+            "name": name,
+            "run": run,
+            "scores": [run.score("test", key) for key in SCORES],
+            "link": _link(run.path / "report.html", page),
+        }
+        for name, run in benchmark.runs.items()
+    ]
+    if not rows:
+        return None
+    return Section("runs", "Runs", "section_benchmark_runs.html", {"rows": rows, "titles": list(SCORES.values())})
+
+
+def reproduction(benchmark: BenchmarkFolder) -> Section:
+    return Section("reproduce", "How to reproduce", "section_reproduction.html", {"command": benchmark.command()})
+
+
+def _link(target: Path, page: Path) -> str | None:
+    """From the page to a file beside or below it; None where there is no such file."""
+    if not target.is_file():
+        return None
+    return quote(Path(os.path.relpath(target.resolve(), page.resolve().parent)).as_posix())

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccp_dml.benchmark import paper
-from ccp_dml.benchmark.results import ResultRow, Setting, Spread, select, spread
+from ccp_dml.benchmark.results import ResultRow, Setting, select
+from ccp_dml.evaluation import Spread, spread
 
 SETTINGS: dict[Setting, str] = {"separated": "separated", "concatenated": "concatenated", "single": "one model"}
 TITLES = {"precision_at_1": "P@1", "r_precision": "P@R", "map_at_r": "MAP@R"}

@@ -9,9 +9,16 @@ from torch import Tensor
 from ccp_dml.certificate.constraint import Constraint
 from ccp_dml.certificate.covering import Covering, covered_by_own_images, covered_by_proxies
 from ccp_dml.certificate.distance_law import PairLaws, pair_laws, threshold_grid
-from ccp_dml.certificate.intervals import Interval, quantile_interval
 from ccp_dml.certificate.thresholds import CurvePoint, OperatingPoint, equal_error, threshold_for, trade_off
-from ccp_dml.certificate.violation import IndependentDistances, Violation, draw_independent, false_matches, misses
+from ccp_dml.certificate.violation import (
+    IndependentDistances,
+    Interval,
+    Violation,
+    draw_independent,
+    false_matches,
+    misses,
+    quantile_interval,
+)
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,11 @@ def benchmark(
 
     Example: `ccp benchmark mlrc --data cub --methods c2,c2-xbm,c2-ccp --set data.root=DIR`
     """
-    from ccp_dml.benchmark.conventional import plan_conventional
     from ccp_dml.benchmark.folder import BenchmarkFolder
     from ccp_dml.benchmark.formats import as_terminal, table_values
-    from ccp_dml.benchmark.mlrc import plan_mlrc
     from ccp_dml.benchmark.outcome import write_outcome
     from ccp_dml.benchmark.page import write_benchmark_report
+    from ccp_dml.benchmark.protocols import plan_conventional, plan_mlrc
     from ccp_dml.benchmark.request import Benchmark, default_folder, extend, write_down
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
     from ccp_dml.plans import runner

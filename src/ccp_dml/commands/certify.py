@@ -30,9 +30,8 @@ def certify(
     Example: `ccp certify runs/c2-ccp --false-match-rate 0.001`
     """
     from ccp_dml.commands.progress import ProgressWatcher
-    from ccp_dml.reports.certificate_tables import certificate_tables
-    from ccp_dml.runs.certify import CERTIFICATE, Terms
-    from ccp_dml.runs.certify_run import certify_run
+    from ccp_dml.reports.certificate_words import certificate_tables
+    from ccp_dml.runs.certify import CERTIFICATE, Terms, certify_run
 
     terms = Terms(beta, alpha, false_match_rate, pairs, confidence, seed)
     with closing(ProgressWatcher(err)) as watcher:

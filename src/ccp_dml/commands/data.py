@@ -40,7 +40,7 @@ def prepare(
 
     Example: `ccp data prepare cub --root data/cub --from CUB_200_2011.tgz`
     """
-    from ccp_dml.commands.counting import CountingProgress
+    from ccp_dml.commands.progress import CountingProgress
     from ccp_dml.data.published.preparation import Steps
     from ccp_dml.data.published.preparation import prepare as run
     from ccp_dml.data.published.verification import refuse_incomplete
@@ -94,7 +94,7 @@ def _published(name: str) -> "Published":
 
 
 def _build_cache(published: "Published", root: Path, side: int) -> None:
-    from ccp_dml.commands.counting import CountingProgress
+    from ccp_dml.commands.progress import CountingProgress
     from ccp_dml.data.published.image_cache import build_cache
 
     if published.read is None:

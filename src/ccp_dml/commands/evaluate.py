@@ -30,7 +30,7 @@ def evaluate(
 
     if raw:
         from ccp_dml.config.layers import resolve
-        from ccp_dml.runs.raw_backbone import score_raw_backbone
+        from ccp_dml.runs.scoring import score_raw_backbone
 
         scores = score_raw_backbone(resolve([str(recipe) for recipe in runs], settings or []).config)
     else:

@@ -46,8 +46,7 @@ def train(
 def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
     """Start the run `wanted`, or go on with the one in `folder`."""
     from ccp_dml.commands.progress import ProgressWatcher
-    from ccp_dml.records.leftovers import sweep
-    from ccp_dml.records.logbook import Logbook
+    from ccp_dml.records.logbook import Logbook, sweep
     from ccp_dml.runs.training import train as run
 
     sweep(folder)

@@ -5,12 +5,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccp_dml.data.halves import SPLITS, divide
 from ccp_dml.data.images import ImageFiles, describe_broken, find_broken
 from ccp_dml.data.labelled import DataHalves
-from ccp_dml.data.listing import listing
+from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.data.transforms import ImageTransform
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, listing
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ccp_dml.data.halves import SPLITS, divide
 from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import tensor_digest
 

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from ccp_dml.data.class_folders import images_below
-from ccp_dml.data.halves import SPLITS, divide
 from ccp_dml.data.images import SUFFIXES, ImageFiles, describe_broken, find_broken
 from ccp_dml.data.labelled import DataHalves
-from ccp_dml.data.listing import listing
+from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.data.transforms import ImageTransform
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, listing
 
 
 def load_folder(

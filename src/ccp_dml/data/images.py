@@ -10,9 +10,8 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from ccp_dml.data.listing import listing
 from ccp_dml.data.transforms import ImageTransform, apply_seeded
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.digests import digest, file_digest
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ccp_dml.data.feature_views import FeatureViews
 from ccp_dml.data.labelled import LabelledSet, Source
 from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.data.views import FeatureViews
 from ccp_dml.errors import UserError
 from ccp_dml.foundation import randomness
 

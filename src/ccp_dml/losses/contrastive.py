@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
-from ccp_dml.losses.checks import check_normalise
-from ccp_dml.losses.pairs import mean_of_non_zero, pair_up
+from ccp_dml.losses.pairs import check_normalise, mean_of_non_zero, pair_up
 
 
 class ContrastiveLoss(nn.Module):

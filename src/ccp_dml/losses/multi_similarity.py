@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
-from ccp_dml.losses.checks import check_normalise
-from ccp_dml.losses.pairs import pair_up
+from ccp_dml.losses.pairs import check_normalise, pair_up
 
 
 class MultiSimilarityLoss(nn.Module):

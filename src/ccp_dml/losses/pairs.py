@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import NORMALISERS, at_least_float32, pairwise_distances, pairwise_similarities
 from ccp_dml.losses.activity import note_pairs
 
@@ -86,3 +87,10 @@ def _check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:
         )
     if labels.dtype.is_floating_point or labels.dtype.is_complex:
         raise ValueError(f"{prefix}labels must be integers, got {labels.dtype}")
+
+
+def check_normalise(normalise: str) -> str:
+    """`normalise` itself, if there is a normalisation of that name."""
+    if normalise not in NORMALISERS:
+        raise UserError(f"normalise must be one of {', '.join(NORMALISERS)}, got {normalise!r}")
+    return normalise

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
-from ccp_dml.losses.checks import check_normalise
-from ccp_dml.losses.pairs import pair_up
+from ccp_dml.losses.pairs import check_normalise, pair_up
 
 _BLOCK_ELEMENTS = 1 << 22  # pairs sorted at a time: bounds the temporaries of very large reference sets
 

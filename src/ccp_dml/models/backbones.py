@@ -11,13 +11,12 @@ from pathlib import Path
 
 import timm
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.bn_inception import WEIGHTS_FILE, BNInception
-from ccp_dml.models.input_normalisation import InputNormalisation
-from ccp_dml.models.precomputed import PrecomputedFeatures
+from ccp_dml.models.embedder import InputNormalisation
 from ccp_dml.models.resnet20v2 import ResNet20V2
 from ccp_dml.models.small_cnn import SmallCNN
 from ccp_dml.models.timm_backbone import TimmBackbone
@@ -118,3 +117,20 @@ def _refuse_download_of_ours(name: str) -> None:
         )
     if name in BACKBONES or name == IDENTITY:
         raise UserError(f"there are no pretrained weights of {name}: set model.pretrained=false")
+
+
+class PrecomputedFeatures(nn.Module):
+    """Passes features (B, F) through, so that only a head is trained on them."""
+
+    def __init__(self, feature_dim: int) -> None:
+        super().__init__()
+        self.num_features = feature_dim
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features (B, F), floating point -> the same."""
+        if features.ndim != 2 or features.shape[1] != self.num_features or not features.is_floating_point():
+            raise UserError(
+                f"the backbone identity takes features (batch, {self.num_features}) but the data set gives "
+                f"{tuple(features.shape)} of {features.dtype}: for images set model.backbone to a network"
+            )
+        return features

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ccp_dml.models.input_normalisation import InputNormalisation
+from ccp_dml.models.embedder import InputNormalisation
 
 WEIGHTS_FILE = "bn_inception-52deb4733.pth"
 

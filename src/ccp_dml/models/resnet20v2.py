@@ -6,7 +6,7 @@ Three stages of two blocks, 9 * 2 + 2 = 20 layers counting a classifier, which m
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ccp_dml.models.input_normalisation import InputNormalisation
+from ccp_dml.models.embedder import InputNormalisation
 
 
 class ResNet20V2(nn.Module):

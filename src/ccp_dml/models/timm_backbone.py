@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
-from ccp_dml.models.input_normalisation import InputNormalisation
+from ccp_dml.models.embedder import InputNormalisation
 
 
 class TimmBackbone(nn.Module):

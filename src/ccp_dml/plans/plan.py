@@ -9,13 +9,10 @@ from typing import Literal
 from ccp_dml.config.layers import flatten, resolve
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
-from ccp_dml.records.logbook import MAY_CHANGE, Logbook
+from ccp_dml.records.logbook import HOW_IT_RUNS, Logbook
 from ccp_dml.runs.build import complete
 
 State = Literal["done", "partly", "open"]
-
-HOW_IT_RUNS = MAY_CHANGE - {"train.max_steps"}
-"""Keys that decide nothing about a result, so that a finished run stays valid when they change."""
 
 
 @dataclass(frozen=True)

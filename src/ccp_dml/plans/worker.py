@@ -23,8 +23,7 @@ from ccp_dml.data.loading import auto_workers
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.foundation.locks import alone_in
 from ccp_dml.plans.plan import PlannedRun
-from ccp_dml.records.leftovers import sweep
-from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.logbook import Logbook, sweep
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.frozen import FrozenFeatures, trains_on_features
 from ccp_dml.runs.training import train

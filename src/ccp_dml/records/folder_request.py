@@ -14,7 +14,7 @@ import tomli_w
 from ccp_dml.config.layers import flatten, parse_setting
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_text
-from ccp_dml.plans.plan import HOW_IT_RUNS
+from ccp_dml.records.logbook import HOW_IT_RUNS
 
 Values = dict[str, Any]
 

@@ -6,6 +6,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
@@ -24,6 +25,9 @@ MAY_CHANGE = frozenset(
     {"train.max_steps", "run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger"}
 )
 """Keys that a resumed run may set anew: they say how long, on what and before whom it runs, not what it computes."""
+
+HOW_IT_RUNS = MAY_CHANGE - {"train.max_steps"}
+"""Keys that decide nothing about a result, so that a finished run stays valid when they change."""
 
 WHERE_FILES_ARE = frozenset({"data.root", "data.path", "model.weights"})
 
@@ -226,3 +230,37 @@ def free_folder(recipes: Sequence[str]) -> Path:
     name = "-".join(Path(recipe).stem if recipe.endswith(".toml") else recipe for recipe in recipes)
     candidates = (Path("runs") / (name if turn == 1 else f"{name}-{turn}") for turn in count(1))
     return next(folder for folder in candidates if not folder.exists())
+
+
+SCRATCH = ".*.part"
+SCRATCH_OF_THE_FIRST_PAGE = (".config.toml.*.part", ".environment.json.*.part")
+
+
+def sweep(folder: Path, also: Sequence[str] = ()) -> None:
+    """Remove half-written files of a run, and a folder's content that was written before its run began.
+
+    A folder that holds anything else is not ours and stays as it is. Files named in `also` are ours, too.
+    """
+    if (folder / "config.toml").exists():
+        if _is_environment(folder / "environment.json"):
+            for scratch in folder.rglob(SCRATCH):
+                scratch.unlink(missing_ok=True)
+        return
+    found = list(folder.iterdir()) if folder.is_dir() else []
+    if all(file.name in also or _is_of_the_first_page(file) for file in found):
+        for file in found:
+            file.unlink(missing_ok=True)
+
+
+def _is_of_the_first_page(file: Path) -> bool:
+    if file.name == "environment.json":
+        return _is_environment(file)
+    return any(fnmatch(file.name, pattern) for pattern in SCRATCH_OF_THE_FIRST_PAGE)
+
+
+def _is_environment(file: Path) -> bool:
+    """Whether a run of ours wrote this environment.json: others use that name, too."""
+    try:
+        return "ccp-dml" in json.loads(file.read_text(encoding="utf-8"))["packages"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return False

@@ -13,6 +13,8 @@ from ccp_dml.foundation.checkpoint import load_note, load_weights, save_weights
 
 FOLDER = "problems"
 
+MOST_POINTS = 400  # per side: what a phone can move about, and a page below ten megabytes can show the images of
+
 
 @dataclass(frozen=True)
 class MapPoints:
@@ -80,3 +82,11 @@ def read_problem(file: Path) -> ProblemMap:
 def _points(side: str, tensors: dict[str, Tensor], names: dict[str, list[str]]) -> MapPoints:
     embeddings, labels, rows = (tensors[f"{side}.{name}"] for name in ("embeddings", "labels", "rows"))
     return MapPoints(embeddings, labels, rows, tuple(names[side]))
+
+
+def shown_points(points: MapPoints) -> Tensor:
+    """Which of the points are drawn (n,), class by class: all of them, or evenly spaced ones of too many."""
+    by_class = points.labels.argsort(stable=True)
+    if len(by_class) <= MOST_POINTS:
+        return by_class
+    return by_class[torch.linspace(0, len(by_class) - 1, MOST_POINTS).round().long()]

@@ -17,10 +17,9 @@ from ccp_dml.records.run_folder import RunFolder, read_runs, run_labels
 from ccp_dml.reports import words
 from ccp_dml.reports.sections import curves, overview
 from ccp_dml.reports.sections.certificate import certificate
-from ccp_dml.reports.sections.confusion import confusion
 from ccp_dml.reports.sections.cost import cost
 from ccp_dml.reports.sections.embedding_map import embedding_maps
-from ccp_dml.reports.sections.gallery import gallery, shared_gallery, shared_queries, with_gallery
+from ccp_dml.reports.sections.gallery import confusion, gallery, shared_gallery, shared_queries, with_gallery
 from ccp_dml.reports.sections.overview import Section
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -13,9 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from ccp_dml.benchmark.results import as_csv
 from ccp_dml.errors import UserError
-from ccp_dml.foundation.files import write_text
+from ccp_dml.foundation.files import as_csv, write_text
 from ccp_dml.reports.comparison import MISSING
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.reports.figures.html import plotly_panel

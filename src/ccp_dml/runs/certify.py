@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ccp_dml.certificate import constraint as constraints
 from ccp_dml.certificate.constraint import Constraint
-from ccp_dml.certificate.image_sample import draw_images
+from ccp_dml.certificate.sampling import draw_images
 from ccp_dml.certificate.set_certificate import EmbeddedSet, Threshold, certify_set, choose_threshold
 from ccp_dml.config.schema import Config, LossConfig
 from ccp_dml.data.labelled import LabelledSet, TestSet
@@ -23,7 +23,12 @@ from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import map_file, read_problem
-from ccp_dml.runs.build_loss import checked_arguments
+from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.runs.build import checked_arguments
+from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
+from ccp_dml.runs.frozen import FrozenFeatures
+from ccp_dml.runs.scoring import load_network
+from ccp_dml.runs.watcher import Watcher
 
 CERTIFICATE = "certificate.json"
 """Beside a run's result."""
@@ -152,3 +157,30 @@ def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
     if problem_map.converged is None:
         return {}
     return dict(zip(problem_map.train.class_names, problem_map.converged, strict=True))
+
+
+def certify_run(folder: Path, terms: Terms, watcher: Watcher, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Write the certificate of the run in `folder`, in place of an earlier one; see `Logbook.config_here`."""
+    run = RunFolder.read(folder)
+    best = run.best_evaluation()
+    if not run.finished or best is None:
+        raise UserError(f"{folder} is not finished; continue it with `ccp train --resume --out {folder}` first.")
+    logbook = Logbook.reopen(folder)
+    config = logbook.config_here(settings)
+    frozen = FrozenFeatures()
+    logbook.pin_backbone(frozen.backbone_digest(config))
+    halves = build_data(config.data)
+    learned, validation = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
+    test = frozen.see_test(config, halves.test, watcher)
+    network = load_network(logbook, config, test)
+    parts = Parts(learned, validation, test)
+    try:
+        certificate = write_certificate(config, logbook, network, parts, best["step"], terms)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror or error}); copy the run elsewhere.") from None
+    if certificate is None:
+        raise UserError(
+            f"The loss {config.loss.name!r} of {folder} has no threshold of its own, and its validation images are all "
+            "of one class, so that none can be chosen: give one with --beta."
+        )
+    return certificate

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ccp_dml.config.layers import nearest
-from ccp_dml.config.schema import DataConfig
+from ccp_dml.config.schema import DataConfig, ProtocolConfig
 from ccp_dml.data.csv_table import load_csv
 from ccp_dml.data.features import load_features
 from ccp_dml.data.folder import load_folder
@@ -17,8 +17,9 @@ from ccp_dml.data.published.inshop import INSHOP
 from ccp_dml.data.published.mnist import MNIST, load_mnist
 from ccp_dml.data.published.published_set import Published, load_published
 from ccp_dml.data.published.sop import SOP
+from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.data.transforms import eval_transform, train_transform
-from ccp_dml.data.unaugmented import without_augmentation
+from ccp_dml.data.views import without_augmentation
 from ccp_dml.errors import UserError
 
 PUBLISHED: dict[str, Published] = {published.name: published for published in (CUB, CARS196, SOP, INSHOP, MNIST)}
@@ -104,3 +105,14 @@ DATASETS: dict[str, Callable[[DataConfig], DataHalves]] = {
     "inshop": _images,
     "mnist": _mnist,
 }
+
+
+def classes_to_learn_and_to_select_on(protocol: ProtocolConfig, halves: DataHalves) -> tuple[LabelledSet, TestSet]:
+    """Training classes to learn from, and others of them to choose the best evaluation on (D27).
+
+    The only line that lets the test half into training is the one for those who ask for it (D28).
+    """
+    if protocol.select_on == "test":
+        return halves.train, halves.test
+    learned, held_out = HOLD_OUT[protocol.hold_out](halves.train, protocol.fold, protocol.folds)
+    return learned, TestSet(held_out)

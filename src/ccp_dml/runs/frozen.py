@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from ccp_dml.config.schema import Config, ModelConfig
-from ccp_dml.data.feature_views import seen_through
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.loading import BLOCK, load_rows, loader_processes
+from ccp_dml.data.views import seen_through
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, tensor_digest
 from ccp_dml.foundation.files import cache_home

@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import TestSet
@@ -19,7 +19,7 @@ from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.build import build_fabric, build_network
+from ccp_dml.runs.build import build_fabric, build_network, weights_note
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.watcher import Watcher
@@ -150,3 +150,23 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
             "two was changed after training, or the features have another width now; restore what was changed."
         ) from None
     return network.to(build_fabric(config.run.device, config.run.precision).device)
+
+
+def score_raw_backbone(config: Config) -> dict[str, Any]:
+    """Scores on the test half of the pooled, L2-normalised features, in the form of `evaluate_runs`."""
+    if (note := weights_note(config.model)) is not None:
+        raise UserError(f"{note} There is nothing to score otherwise.")
+    test = build_data(config.data).test
+    model = config.model.model_copy(update={"normalise": "l2"})
+    network = build_network(model, test.queries, config.run.seed)
+    pass_features_through(network)
+    network.to(build_fabric(config.run.device, config.run.precision).device)
+    scores = score_embeddings(embed_test(config, network, test), config.protocol.recall_at)
+    return {"runs": {f"raw {config.model.backbone}": scores}, **scores}
+
+
+def pass_features_through(network: Embedder) -> None:
+    """Replace the last layer by the identity."""
+    width = network.linear.in_features
+    network.linear = nn.utils.skip_init(nn.Linear, width, width, bias=False)
+    nn.init.eye_(network.linear.weight)

@@ -1,31 +1,34 @@
 """One run from configuration to result: what `ccp train` does."""
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ccp_dml.config.schema import Config, DataConfig, ProtocolConfig
+from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.loading import loader_processes
 from ccp_dml.data.sampler import ClassBalancedBatches
-from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.reports.page import write_report_of
 from ccp_dml.runs.assembly import Setting, assemble, restore
-from ccp_dml.runs.build import build_fabric, build_network, build_objective, weights_note
+from ccp_dml.runs.build import build_fabric, build_network, build_objective, start_head, weights_note
 from ccp_dml.runs.certify import Parts, Terms, write_certificate
-from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
-from ccp_dml.runs.head_start import start_head
 from ccp_dml.runs.illustrations.illustrate import illustrate
-from ccp_dml.runs.memory import peak_memory
 from ccp_dml.runs.scoring import embed_test, save_embedded, score_embeddings
 from ccp_dml.runs.tracking import logged
 from ccp_dml.runs.watcher import Watcher
+
+try:
+    import resource
+except ImportError:  # Windows keeps no such count
+    resource = None  # type: ignore[assignment]
 
 
 def train(
@@ -75,17 +78,6 @@ def train_and_score(
     write_report_of(logbook.folder, result)
     logbook.finish(result)
     return result
-
-
-def classes_to_learn_and_to_select_on(protocol: ProtocolConfig, halves: DataHalves) -> tuple[LabelledSet, TestSet]:
-    """Training classes to learn from, and others of them to choose the best evaluation on (D27).
-
-    The only line that lets the test half into training is the one for those who ask for it (D28).
-    """
-    if protocol.select_on == "test":
-        return halves.train, halves.test
-    learned, held_out = HOLD_OUT[protocol.hold_out](halves.train, protocol.fold, protocol.folds)
-    return learned, TestSet(held_out)
 
 
 def refuse_untrainable(config: Config, halves: DataHalves) -> None:
@@ -141,3 +133,14 @@ def prepare_torch(config: Config) -> None:
     if config.run.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
+
+
+def peak_memory(device: torch.device) -> dict[str, int]:
+    """Bytes: of this process, in which other runs may have gone before, and of the device where that is a GPU."""
+    peaks = {}
+    if resource is not None:
+        unit = 1 if sys.platform == "darwin" else 1024
+        peaks["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    if device.type == "cuda":
+        peaks["device"] = torch.cuda.max_memory_allocated(device)
+    return peaks

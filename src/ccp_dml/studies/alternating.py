@@ -9,7 +9,6 @@ from pydantic import Field
 from ccp_dml.config.schema import Section
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, Line, Lines, Panel, Sample
 from ccp_dml.reports.sections.curves import problem_rows
-from ccp_dml.studies.planning import plan_variants
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_words, mean_score, sd_score
 from ccp_dml.studies.study import (
@@ -19,6 +18,7 @@ from ccp_dml.studies.study import (
     StudyPlan,
     finished_runs,
     fixed_plan,
+    plan_variants,
     result_row,
     unfinished_note,
 )

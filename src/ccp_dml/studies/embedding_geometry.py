@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
 from torch import Tensor
 
 from ccp_dml.config.schema import Config
@@ -18,7 +20,6 @@ from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.problem_map import MapPoints
 from ccp_dml.runs.illustrations.problem_recorder import draw_sample
 from ccp_dml.runs.scoring import EmbeddedTest, embed_test
-from ccp_dml.studies.tsne import tsne_plane
 
 SIDES = ("seen", "unseen")
 
@@ -103,3 +104,22 @@ def read_geometry(file: Path) -> Geometry:
 def _side(labels: Tensor, places: Tensor, note: dict[str, float | Sequence[str]]) -> SideGeometry:
     values = {one.name: note[one.name] for one in fields(Measured)}
     return SideGeometry(Measured(**values), labels, places, tuple(note["class_names"]))  # type: ignore[arg-type]
+
+
+PCA_DIMENSIONS = 50
+PERPLEXITY = 30.0
+
+
+def tsne_plane(embeddings: Tensor, seed: int) -> Tensor:
+    """Places (n, 2) of `embeddings` (n, D), n > 3: t-SNE of their first 50 principal components.
+
+    The same embeddings and seed give the same places. Only who is near whom means something; scale, angle and the
+    distances between far groups do not.
+    """
+    points = embeddings.double().cpu().numpy()
+    if min(points.shape) > PCA_DIMENSIONS:
+        points = PCA(PCA_DIMENSIONS, svd_solver="full").fit_transform(points)
+    perplexity = min(PERPLEXITY, (len(points) - 1) / 3)  # a neighbourhood cannot be larger than the sample
+    start = "pca" if points.shape[1] > 1 else "random"
+    places = TSNE(2, perplexity=perplexity, init=start, random_state=seed).fit_transform(points)
+    return torch.from_numpy(places)

@@ -8,14 +8,13 @@ from typing import Any
 
 from pydantic import Field
 
-from ccp_dml.benchmark.results import spread
 from ccp_dml.config.schema import Section
+from ccp_dml.evaluation import spread
 from ccp_dml.plans import runner
 from ccp_dml.plans.plan import standing
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Scatter
 from ccp_dml.reports.figures.map_panels import class_points
 from ccp_dml.studies.embedding_geometry import SIDES, Geometry, measure, read_geometry, write_geometry
-from ccp_dml.studies.planning import plan_variants
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference
 from ccp_dml.studies.study import (
@@ -25,6 +24,7 @@ from ccp_dml.studies.study import (
     StudyPlan,
     finished_runs,
     fixed_plan,
+    plan_variants,
     train_all,
     unfinished_note,
 )

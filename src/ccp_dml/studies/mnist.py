@@ -19,10 +19,18 @@ from ccp_dml.reports.figures.figure import Figure, Line, Lines
 from ccp_dml.reports.figures.map_panels import problem_panels
 from ccp_dml.reports.sections.curves import problem_rows
 from ccp_dml.runs.illustrations.problem_recorder import FEWEST_IMAGES
-from ccp_dml.studies.planning import plan_variants
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_words
-from ccp_dml.studies.study import Conclusion, FinishedRun, Study, StudyPlan, finished_runs, fixed_plan, unfinished_note
+from ccp_dml.studies.study import (
+    Conclusion,
+    FinishedRun,
+    Study,
+    StudyPlan,
+    finished_runs,
+    fixed_plan,
+    plan_variants,
+    unfinished_note,
+)
 
 VARIANTS = {"": "samples alone", "-proxy": "proxies chosen once", "-ccp": "CCP"}
 MOST_MAPS, MOST_TICKS = 6, 12

@@ -8,7 +8,6 @@ from pydantic import Field, PositiveInt
 
 from ccp_dml.config.schema import Section
 from ccp_dml.reports.figures.figure import Figure, HeatMap
-from ccp_dml.studies.planning import plan_study_run
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_words, mean_score
 from ccp_dml.studies.study import (
@@ -18,6 +17,7 @@ from ccp_dml.studies.study import (
     StudyPlan,
     finished_runs,
     fixed_plan,
+    plan_study_run,
     result_row,
     unfinished_note,
 )

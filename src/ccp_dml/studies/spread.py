@@ -8,7 +8,7 @@ from typing import Any
 
 from scipy import stats
 
-from ccp_dml.benchmark.results import spread
+from ccp_dml.evaluation import spread
 from ccp_dml.studies.study import FinishedRun
 
 CONFIDENCE = 0.95

@@ -12,9 +12,9 @@ from ccp_dml.certificate.constraint import of_contrastive_loss
 from ccp_dml.certificate.set_certificate import EmbeddedSet, certify_set, choose_threshold
 from ccp_dml.errors import UserError
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports import certificate_text
-from ccp_dml.reports.figures.trade_off import trade_off_charts
+from ccp_dml.reports import certificate_words
 from ccp_dml.reports.page import write_report
+from ccp_dml.reports.sections.certificate import trade_off_charts
 
 ATTACK = "<script>alert('x')</script>"
 
@@ -69,7 +69,7 @@ def test_the_page_says_what_the_certificate_says(certified: Callable[..., Path])
     threshold = certificate["threshold"]
     assert f"up to the distance {threshold['beta']:.4g} (90 % interval" in text
     assert "Two images of one class should be closer than beta = 0.6" in text
-    for row in certificate_text.violation_rows(certificate):
+    for row in certificate_words.violation_rows(certificate):
         cells = (row.group, row.kind, row.estimate, row.of_images, row.image_pairs, row.of_classes, row.class_pairs)
         assert " ".join(cells) in text
     assert certificate["sets"]["test"]["covering"]["worst"][0]["name"] in text
@@ -115,18 +115,18 @@ def test_what_is_missing_is_said() -> None:
     certificate["threshold"], certificate["selected_on"] = None, "test"
     certificate["constraint"]["alpha"] = None
     certificate["hold_out"] = "images"
-    assert "No threshold could be chosen" in certificate_text.threshold_text(certificate)
-    assert "no Markov bound (give one with --alpha)" in certificate_text.constraint_text(certificate)
-    assert any("selected on the test classes" in note for note in certificate_text.notes(certificate))
-    assert certificate_text.set_names(certificate)["validation"] == "held-out images"
+    assert "No threshold could be chosen" in certificate_words.threshold_text(certificate)
+    assert "no Markov bound (give one with --alpha)" in certificate_words.constraint_text(certificate)
+    assert any("selected on the test classes" in note for note in certificate_words.notes(certificate))
+    assert certificate_words.set_names(certificate)["validation"] == "held-out images"
 
 
 def test_c1_says_how_far_its_scale_is_the_one_that_was_trained() -> None:
     certificate = certificate_of(0.4)
     certificate["constraint"]["scale"] = "half squared distance"
-    assert not any("unit length" in note for note in certificate_text.notes(certificate))
+    assert not any("unit length" in note for note in certificate_words.notes(certificate))
     certificate["sets"]["test"]["unit_length"] = 0.25
-    assert any(note.startswith("25.0 % of the test embeddings") for note in certificate_text.notes(certificate))
+    assert any(note.startswith("25.0 % of the test embeddings") for note in certificate_words.notes(certificate))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_c1_says_how_far_its_scale_is_the_one_that_was_trained() -> None:
     [(None, "–"), (0, "0"), (1, "100"), (0.1234, "12.3"), (0.0123, "1.23"), (0.00123, "0.12"), (1.2e-5, "0.0012")],  # noqa: RUF001
 )
 def test_rates_keep_the_digits_that_matter(value: float | None, text: str) -> None:
-    assert certificate_text.share(value) == text
+    assert certificate_words.share(value) == text
 
 
 def curve(*points: tuple[float, float]) -> list[dict[str, Any]]:

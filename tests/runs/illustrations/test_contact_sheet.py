@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from ccp_dml.runs.illustrations import contact_sheet as module
-from ccp_dml.runs.illustrations.contact_sheet import BACKGROUND, SIDES, contact_sheet
+from ccp_dml.runs.illustrations import pictures as module
+from ccp_dml.runs.illustrations.pictures import BACKGROUND, SIDES, contact_sheet
 
 
 def opened(sheet: dict) -> Image.Image:

@@ -11,7 +11,7 @@ from PIL import Image
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.functional.retrieval import retrieval_scores
 from ccp_dml.runs.illustrations.gallery import average_precision, build_gallery
-from ccp_dml.runs.illustrations.item_card import THUMBNAIL, thumbnail
+from ccp_dml.runs.illustrations.pictures import THUMBNAIL, thumbnail
 
 Items = Callable[..., LabelledSet]
 

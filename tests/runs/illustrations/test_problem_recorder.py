@@ -14,9 +14,9 @@ from ccp_dml.projections import IterativeProjections, snapshot
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import read_problems
 from ccp_dml.runs.build import build_network, complete
-from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder, draw_sample
-from ccp_dml.runs.training import classes_to_learn_and_to_select_on, train
+from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 
 QUICK = (
@@ -187,12 +187,12 @@ def test_killed_at_the_end_of_each_problem_and_resumed_ends_with_the_same_maps(f
     if at == "before the map":
         monkeypatch.setattr(ProblemRecorder, "record", every_other_time(ProblemRecorder.record))
     else:
-        import ccp_dml.checkpoint
+        import ccp_dml.foundation.checkpoint
 
-        save_file = ccp_dml.checkpoint.save_file
+        save_file = ccp_dml.foundation.checkpoint.save_file
         only_maps = every_other_time(save_file)
         monkeypatch.setattr(
-            ccp_dml.checkpoint,
+            ccp_dml.foundation.checkpoint,
             "save_file",
             lambda tensors, path, notes: (only_maps if "train.rows" in tensors else save_file)(tensors, path, notes),
         )

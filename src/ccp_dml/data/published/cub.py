@@ -5,8 +5,7 @@ from pathlib import Path
 
 from ccp_dml.data.class_folders import class_folders, images_below, leading_number, places
 from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import Entry, Inventory, SplitSize
-from ccp_dml.data.published.list_files import read_rows
+from ccp_dml.data.published.inventory import Entry, Inventory, SplitSize, read_rows
 from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
 from ccp_dml.errors import UserError
 

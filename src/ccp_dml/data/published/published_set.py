@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccp_dml.data.labelled import DataHalves
-from ccp_dml.data.listing import listing
 from ccp_dml.data.published.downloads import RemoteFile
 from ccp_dml.data.published.image_cache import through_cache
 from ccp_dml.data.published.inventory import Inventory, SplitSize, divide_by_entries
 from ccp_dml.data.transforms import ImageTransform
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, listing
 
 
 @dataclass(frozen=True)

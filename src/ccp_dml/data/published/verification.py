@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from ccp_dml.data.images import find_broken
-from ccp_dml.data.listing import listing
 from ccp_dml.data.published.inventory import SplitSize, describe_missing
 from ccp_dml.data.published.published_set import Published, Survey, differences
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, listing
 
 
 @dataclass(frozen=True)

@@ -61,3 +61,18 @@ def _queries(run: RunFolder) -> dict[Identity, Query]:
 def _change(answers: Sequence[dict[str, Any]]) -> float:
     precision = [answer["query"]["average_precision"] for answer in answers]
     return max(precision) - min(precision)
+
+
+def confusion(run: RunFolder) -> Section | None:
+    """The most confused pairs with their closest images, and the shares among the classes concerned."""
+    if run.confusion is None or not run.confusion["pairs"]:
+        return None
+    matrix = run.confusion["matrix"]
+    others = [share for row, shares in enumerate(matrix) for column, share in enumerate(shares) if row != column]
+    content = {
+        "pairs": run.confusion["pairs"],
+        "classes": run.confusion["classes"],
+        "matrix": matrix,
+        "darkest": max(others, default=0.0) or 1.0,  # colours span what is confused: who finds itself has its own
+    }
+    return Section("confusion", "Confusion between classes", "section_confusion.html", content)

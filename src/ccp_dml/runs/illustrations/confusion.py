@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ccp_dml.data.labelled import TestSet
 from ccp_dml.foundation.randomness import generator
-from ccp_dml.runs.illustrations.item_card import item_card
-from ccp_dml.runs.illustrations.neighbourhoods import nearest_to_rows, true_references
+from ccp_dml.runs.illustrations.gallery import nearest_to_rows, true_references
+from ccp_dml.runs.illustrations.pictures import item_card
 
 MOST_QUERIES = 10_000  # of larger test sets a part, drawn once: its shares differ little from the whole's
 DEPTH = 100  # neighbours looked at; of classes with more images the nearest ones

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ccp_dml.data.labelled import TestSet
 from ccp_dml.foundation.randomness import generator
-from ccp_dml.runs.illustrations.item_card import item_card
-from ccp_dml.runs.illustrations.neighbourhoods import nearest_to_rows, true_references
+from ccp_dml.functional.retrieval import nearest_references
+from ccp_dml.runs.illustrations.pictures import item_card
 
 CANDIDATES = 2000  # queries among which the worst and the best are sought: plenty to look at, and quick on any data set
 DEPTH = 1000  # of the neighbours that count for a query's average precision; larger classes are cut here
@@ -114,3 +114,27 @@ def _choose(precision: Tensor, labels: Tensor, count: int) -> list[tuple[int, st
 
 def _largest(values: Tensor) -> int:
     return int(values.max()) if len(values) else 0
+
+
+def true_references(test: TestSet) -> Tensor:
+    """How many true references each query has (N,); an item is no reference of itself."""
+    if test.gallery is None:
+        return torch.bincount(test.queries.labels)[test.queries.labels] - 1
+    return torch.bincount(test.gallery.labels, minlength=len(test.queries.class_names))[test.queries.labels]
+
+
+def nearest_to_rows(
+    embeddings: Tensor, ref_embeddings: Tensor | None, rows: Tensor, depth: int
+) -> tuple[Tensor, Tensor]:
+    """Distances and indices (Q, depth) of the references nearest to the queries at `rows` (Q,), on the CPU."""
+    if len(rows) == 0:
+        return torch.empty(0, depth), torch.empty(0, depth, dtype=torch.int64)
+    at = embeddings[rows.to(embeddings.device)]
+    if ref_embeddings is not None:
+        distances, indices = nearest_references(at, depth, ref_embeddings.to(at.device))
+        return distances.cpu(), indices.cpu()
+    distances, indices = (part.cpu() for part in nearest_references(at, depth + 1, embeddings))
+    # A query is found in its own gallery. It is left out by index (D24); where duplicates crowd it out, the last goes.
+    is_self = indices == rows[:, None]
+    is_self[:, -1] |= ~is_self.any(dim=1)
+    return distances[~is_self].view(-1, depth), indices[~is_self].view(-1, depth)

@@ -14,9 +14,8 @@ from ccp_dml.plans import runner
 from ccp_dml.plans.plan import standing
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Line, Lines
-from ccp_dml.studies.cost.step_timing import STEP_PARTS, time_in_turns
+from ccp_dml.studies.cost.measurement import STEP_PARTS, time_in_turns
 from ccp_dml.studies.cost.table import CostTable, Quantity, quantity_rows
-from ccp_dml.studies.planning import plan_variants
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at
 from ccp_dml.studies.study import (
@@ -26,6 +25,7 @@ from ccp_dml.studies.study import (
     StudyPlan,
     finished_runs,
     fixed_plan,
+    plan_variants,
     train_all,
     unfinished_note,
 )

@@ -15,8 +15,7 @@ from ccp_dml.config.layers import flatten
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest
-from ccp_dml.plans.plan import HOW_IT_RUNS
-from ccp_dml.records.logbook import WHERE_FILES_ARE
+from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE
 from ccp_dml.studies.request import without_password
 
 OWN_FILE = "trials.db"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ccp_dml.benchmark.request import Benchmark, BenchmarkRun
-from ccp_dml.config.layers import resolve
+from ccp_dml.config.layers import resolve, shipped_recipes
 from ccp_dml.config.recipes import recipe_label
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_json
@@ -74,3 +74,26 @@ def to_device(test: EmbeddedTest, device: torch.device) -> EmbeddedTest:
     (queries, labels), references = test.queries, test.references
     moved = None if references is None else (references[0].to(device), references[1].to(device))
     return EmbeddedTest((queries.to(device), labels.to(device)), moved)
+
+
+RECIPE = "conventional"
+
+
+def plan_conventional(benchmark: Benchmark, folder: Path) -> list[BenchmarkRun]:
+    """All runs, repeat by repeat. The protocol's recipe comes after the method's: it decides the batch's shape."""
+    planned = []
+    for repeat in range(benchmark.repeats):
+        for method in benchmark.methods:
+            config = resolve([benchmark.data, method], benchmark.settings).config
+            name = f"{recipe_label(method)}/repeat{repeat}"
+            settings = (*benchmark.settings, f"run.seed={config.run.seed + repeat}")
+            recipes = (benchmark.data, method, protocol_recipe(config.model.backbone))
+            run = plan_run(name, folder / name, recipes, settings)
+            planned.append(BenchmarkRun(recipe_label(method), repeat, config.protocol.fold, run))
+    return planned
+
+
+def protocol_recipe(backbone: str) -> str:
+    """The recipe with the backbone's own batch size where there is one: `conventional-resnet50`."""
+    own = f"{RECIPE}-{backbone.partition('.')[0]}"
+    return own if own in shipped_recipes("protocols") else RECIPE

@@ -8,6 +8,8 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
+from ccp_dml.data.labelled import LabelledSet
+
 SIDES = (64, 48, 32)  # pixels of a picture, the largest that fits the budget; whole blocks of the encoder
 BUDGET = 400_000  # bytes of a sheet
 BACKGROUND = (128, 128, 128)
@@ -40,3 +42,27 @@ def _encoded(pictures: Sequence[Image.Image | None], columns: int, rows: int, si
     encoded = io.BytesIO()
     sheet.save(encoded, format="WEBP", quality=70, method=4)
     return encoded.getvalue()
+
+
+THUMBNAIL = 96  # pixels on the longer side
+
+
+def item_card(items: LabelledSet, row: int) -> dict[str, Any]:
+    """What there is to say about the item at `row`, as JSON; without a picture where there is nothing to see."""
+    position = int(items.positions[row])
+    picture = items.source.picture(position)
+    return {
+        "row": row,
+        "class": items.class_names[int(items.labels[row])],
+        "name": items.source.name(position),
+        "picture": None if picture is None else thumbnail(picture),
+    }
+
+
+def thumbnail(picture: Image.Image) -> str:
+    """A data URI of the picture, at most THUMBNAIL pixels wide and high."""
+    small = picture.convert("RGB")
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    encoded = io.BytesIO()
+    small.save(encoded, format="WEBP", quality=80, method=6)
+    return "data:image/webp;base64," + base64.b64encode(encoded.getvalue()).decode("ascii")
