@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 .DELETE_ON_ERROR:
 
 # A demo that was interrupted goes on where it stopped.
@@ -21,6 +21,10 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# The site, into site/index.html. A broken link or a page that nothing leads to fails.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 bench: .venv/ready
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/retrieval.py
@@ -28,8 +32,8 @@ bench: .venv/ready
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	touch .venv/ready
 
 clean:
-	rm -rf .venv runs artefacts build
+	rm -rf .venv runs artefacts build site

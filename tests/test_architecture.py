@@ -28,6 +28,17 @@ def test_every_room_with_a_rule_exists():
     assert set().union(*import_graph.LINES) <= {room_of(path) for path in modules()} | {"serving"}
 
 
+def test_every_room_says_what_it_is_for():
+    assert set().union(*import_graph.LINES) == set(import_graph.ROOM_PURPOSES)
+
+
+def test_the_drawing_of_the_rooms_is_up_to_date():
+    page = import_graph.PAGE.read_text(encoding="utf-8")
+    remedy = "run: python tools/import_graph.py --write"
+    assert import_graph.with_graph(page) == page, remedy
+    assert import_graph.as_svg() == import_graph.DRAWING.read_text(encoding="utf-8"), remedy
+
+
 def test_no_room_is_a_corridor():
     folders = [path.parent for path in modules() if path.stem != "__init__"]
     crowded = {str(folder.relative_to(SOURCE)) for folder in folders if folders.count(folder) > 16}

@@ -9,7 +9,7 @@ import pytest
 from ccp_dml.cli import main
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -29,7 +29,7 @@ def test_python_blocks_run(path, text, capsys, tmp_path, monkeypatch):
 
 def test_the_own_loop_solves_several_problems(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (text,) = blocks(ROOT / "docs" / "own_loop.md", "python")
+    (text,) = blocks(ROOT / "docs" / "tutorials" / "own_loop.md", "python")
     names = {"__name__": "__main__"}
     exec(text, names)
     projections = names["projections"]
