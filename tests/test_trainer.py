@@ -95,30 +95,6 @@ def test_a_norm_below_the_limit_is_not_scaled_up():
     torch.testing.assert_close(network.weight.detach(), 1.0 - 0.1 * inputs.sum(dim=0, keepdim=True))
 
 
-def test_the_parts_of_a_step_are_told_where_they_end():
-    network, said = constant_linear(), []
-
-    class Pull:
-        def add_gradient(self):
-            said.append("pulled")
-
-    class Objective(Sum):
-        def forward(self, embeddings, labels):
-            said.append("compared")
-            return super().forward(embeddings, labels)
-
-    network.register_forward_hook(lambda *_: said.append("embedded"))
-    network.weight.register_hook(lambda _: said.append("differentiated"))
-    trainer = make_trainer(network, Objective(), pull=Pull(), evaluate_every=1)
-    trainer.optimizer.register_step_post_hook(lambda *_: said.append("moved"))
-    trainer.lap = lambda name: said.append(name.upper())
-    trainer.train_until_evaluation()
-    assert said == [
-        *("BATCH", "embedded", "FORWARD", "compared", "LOSS", "differentiated", "BACKWARD"),
-        *("pulled", "PULL", "moved", "OPTIMISER"),
-    ]
-
-
 def test_normalisation_layers_do_not_decay_and_proxies_do():
     network = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.GroupNorm(1, 2), nn.LayerNorm(2), nn.Linear(2, 2))
     objective = nn.ParameterDict({"proxies": nn.Parameter(torch.zeros(3))})

@@ -107,7 +107,6 @@ class Trainer:
         self.seconds_before = 0.0  # spent before the run was interrupted
         self.started = monotonic()
         self.evaluation_clock = Stopwatch()
-        self.lap: Callable[[str], None] = not_timed  # called with the name of each part of a step when it is over
         self.trained = [value for value in (*network.parameters(), *objective.parameters()) if value.requires_grad]
         self._stream: Iterator[tuple[Tensor, Tensor]] | None = None
         refuse_orphans(network, objective, optimizer)
@@ -150,25 +149,19 @@ class Trainer:
     def take_step(self) -> Tensor:
         """One step of the optimiser; (3,) largest embedding entry, loss and gradient norm."""
         inputs, labels = self.fabric.to_device(self._next_batch())
-        self.lap("batch")
         embeddings = self.network(inputs)
-        self.lap("forward")
         loss = self.objective(embeddings, labels)
-        self.lap("loss")
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
         self.fabric.strategy.precision.unscale_gradients(self.optimizer)  # does nothing but in 16-mixed
         if self.step < self.warm_up_steps:
             for value in self.resting:
                 value.grad = None
-        self.lap("backward")
         if self.pull is not None:
             self.pull.add_gradient()
-        self.lap("pull")
         add_to_gradients(self.decayed, self.decayed, self.weight_decay)
         norm = nn.utils.clip_grad_norm_(self.trained, self.clip_norm)
         self.optimizer.step()
-        self.lap("optimiser")
         return torch.stack([embeddings.detach().abs().amax().float(), loss.detach().float(), norm.float()])
 
     def _next_batch(self) -> tuple[Tensor, Tensor]:
@@ -208,10 +201,6 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.batches.load_state_dict(state["batches"])
         self._stream = None
-
-
-def not_timed(_: str) -> None:
-    """Nobody asks how long the parts of a step take."""
 
 
 def decaying_parameters(*modules: nn.Module) -> list[nn.Parameter]:

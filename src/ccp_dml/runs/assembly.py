@@ -1,8 +1,7 @@
-"""Loss, proxies, pull, optimiser, batches and loops put together for one run, and the state they add up to."""
+"""One run: its parts, the loop over them, and the state that a checkpoint keeps of them."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from lightning_fabric import Fabric
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
-from ccp_dml.data.loading import TrainingBatches, evaluation_batches, load_rows
+from ccp_dml.data.loading import Batch, TrainingBatches, evaluation_batches, load_rows, loader_processes
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import embed, score
@@ -28,120 +27,180 @@ from ccp_dml.runs.watcher import Watcher
 from ccp_dml.trainer import Evaluation, Trainer, decaying_parameters
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The parts of a run that are put together once and then only used."""
+class TrainingRun:
+    """The parts of one run, and the loop over them.
 
-    config: Config
-    fabric: Fabric
-    train: LabelledSet
-    validation: TestSet  # chooses the best evaluation; with a gallery only where it is a test half itself
-    workers: int
+    Args:
+        config: the whole run.
+        fabric: brings device and precision.
+        network: the embedder with its first weights; it is trained in place.
+        learned: the classes that train.
+        validation: chooses the best evaluation; it has a gallery only where it is a test half itself.
+        logbook: gets a line and a checkpoint per evaluation.
+        watcher: is told how the run goes.
+    """
 
+    def __init__(
+        self,
+        config: Config,
+        fabric: Fabric,
+        network: Embedder,
+        learned: LabelledSet,
+        validation: TestSet,
+        logbook: Logbook,
+        watcher: Watcher,
+    ) -> None:
+        self.config, self.network, self.learned, self.validation = config, network, learned, validation
+        self.logbook, self.watcher = logbook, watcher
+        self.workers = loader_processes(config.run.workers, learned.source)
+        seed, ccp, train = config.run.seed, config.ccp, config.train
+        alternating = ccp.mode == "alternating"
 
-def assemble(
-    setting: Setting, network: Embedder, logbook: Logbook, watcher: Watcher
-) -> tuple[IterativeProjections, Trainer]:
-    """Put loss, proxies, pull, optimiser, batches and loops together."""
-    config, fabric, part = setting.config, setting.fabric, setting.train
-    seed, ccp = config.run.seed, config.ccp
-    sampler = ClassBalancedBatches(
-        part.labels, config.train.classes_per_batch, config.train.images_per_class, derive_seed(seed, "sampler")
-    )
-    objective, proxies = build_objective(config, len(part.class_names), steps_per_epoch=len(sampler))
-    optimizer = build_optimizer(config.optim, network, objective)
-    objective.to(fabric.device)
-    wrapped_network, wrapped_optimizer = fabric.setup(network, optimizer)
-    wrapped_network.mark_forward_method("raw")
-    if sampler.small_classes:
-        watcher.note(
-            f"{len(sampler.small_classes)} training classes have fewer than {config.train.images_per_class} images; "
-            "their images repeat within a batch."
+        sampler = ClassBalancedBatches(
+            learned.labels, train.classes_per_batch, train.images_per_class, derive_seed(seed, "sampler")
         )
-    pull = ProximalPull(network, ccp.weight) if ccp.mode == "alternating" else None
+        if sampler.small_classes:
+            watcher.note(
+                f"{len(sampler.small_classes)} training classes have fewer than {train.images_per_class} images; "
+                "their images repeat within a batch."
+            )
+        batches = TrainingBatches(
+            learned, sampler, derive_seed(seed, "batches"), self.workers, pin_memory=fabric.device.type == "cuda"
+        )
+        objective, self.proxies = build_objective(config, len(learned.class_names), steps_per_epoch=len(sampler))
+        self.optimizer = build_optimizer(config.optim, network, objective)
+        objective.to(fabric.device)
+        self.wrapped_network, wrapped_optimizer = fabric.setup(network, self.optimizer)
+        self.wrapped_network.mark_forward_method("raw")
+        pull = ProximalPull(network, ccp.weight) if alternating else None
+        self.maps = ProblemRecorder(config, logbook.folder, learned, validation.queries, self.embed_rows)
 
-    def embed_pool(problem: int) -> Tensor:
-        """Un-normalised embeddings (C, b, D) of freshly drawn, augmented training images (D8, D9)."""
+        self.trainer = Trainer(
+            fabric,
+            self.wrapped_network,
+            objective,
+            wrapped_optimizer,
+            batches,
+            self.evaluate,
+            pull=pull,
+            evaluate_every=train.evaluate_every,
+            max_steps=train.max_steps,
+            weight_decay=config.optim.weight_decay,
+            decayed=decaying_parameters(network, objective),
+            clip_norm=config.optim.clip_norm,
+            warm_up_steps=round(train.warm_up_epochs * len(sampler)),
+            resting=list(network.backbone.parameters()),
+            after_step=watcher.step,
+            after_evaluation=self.record_evaluation,
+        )
+        self.projections = IterativeProjections(
+            network,
+            self.trainer.solve,
+            proxies=self.proxies,
+            pull=pull,
+            embed_pool=self.embed_pool if self.proxies is not None else None,
+            patience=ccp.patience if alternating else None,
+            run_patience=train.patience,
+            max_evaluations=evaluations_left(self.trainer),
+            start_evaluations=math.ceil(ccp.start_step / train.evaluate_every),
+            min_improvement=train.min_improvement,
+            rewind=ccp.rewind,
+            space=ccp.space,
+            seed=derive_seed(seed, "selection"),
+            after_reselection=self.reset_moments_of_proxies if ccp.reset_moments else None,
+            after_problem=self.map_problem if config.run.map_points else None,
+        )
+
+    def run(self) -> None:
+        """Train to the end, and leave the weights of the best evaluation in the network."""
+        self.network.load_state_dict(self.projections.run())
+
+    def embed_pool(self, problem: int) -> Tensor:
+        """Embed freshly drawn, augmented images of every class, un-normalised: (C, b, D) (D8, D9)."""
+        seed, ccp = self.config.run.seed, self.config.ccp
         size = pool_size(ccp.pool_per_class, ccp.proxies_per_class)
-        rows = draw_pool(part.labels, size, generator(seed, "pool", problem))
+        rows = draw_pool(self.learned.labels, size, generator(seed, "pool", problem))
         augmentation = derive_seed(seed, "pool augmentation", problem)
-        batches = load_rows(part, rows.flatten(), augmentation, config.run.evaluation_batch, setting.workers)
-        return embed(wrapped_network, batches, raw=True)[0].unflatten(0, rows.shape)
+        batches = load_rows(self.learned, rows.flatten(), augmentation, self.config.run.evaluation_batch, self.workers)
+        return embed(self.wrapped_network, batches, raw=True)[0].unflatten(0, rows.shape)
 
-    def embed_rows(data: LabelledSet, rows: Tensor) -> Tensor:
-        """Normalised embeddings (n, D) of the given images as they are evaluated."""
-        return embed(wrapped_network, load_rows(data, rows, None, config.run.evaluation_batch, setting.workers))[0]
+    def embed_rows(self, data: LabelledSet, rows: Tensor) -> Tensor:
+        """Embed the images in `rows` (n,) of `data` as evaluations see them, normalised: (n, D)."""
+        return embed(self.wrapped_network, load_rows(data, rows, None, self.config.run.evaluation_batch, self.workers))[
+            0
+        ]
 
-    def reset_moments() -> None:
-        if proxies is not None:
-            optimizer.state.pop(proxies.vectors, None)
+    def evaluate(self) -> RetrievalScores:
+        """Score the network on the validation set."""
+        gallery = self.validation.gallery
+        references = None if gallery is None else self.batches_of(gallery)
+        return score(self.wrapped_network, self.batches_of(self.validation.queries), references)
 
-    def validation_batches(part: LabelledSet) -> Iterator[tuple[Tensor, Tensor]]:
-        return evaluation_batches(part, config.run.evaluation_batch, setting.workers)
+    def batches_of(self, data: LabelledSet) -> Iterator[Batch]:
+        """Load all of `data` in order, as evaluations see it."""
+        return evaluation_batches(data, self.config.run.evaluation_batch, self.workers)
 
-    def evaluate() -> RetrievalScores:
-        queries, gallery = setting.validation.queries, setting.validation.gallery
-        references = None if gallery is None else validation_batches(gallery)
-        return score(wrapped_network, validation_batches(queries), references)
-
-    def after_evaluation(evaluation: Evaluation) -> None:
-        row = log_row(evaluation, projections)
-        logbook.record(row)
-        watcher.evaluation(row, projections.run_patience.best)
+    def record_evaluation(self, evaluation: Evaluation) -> None:
+        """Write an evaluation's line, the best weights, then a checkpoint: a kill in between loses nothing."""
+        row = log_row(evaluation, self.projections)
+        self.logbook.record(row)
+        self.watcher.evaluation(row, self.projections.run_patience.best)
         if evaluation.is_best:
-            logbook.save_best(projections.best_of_run)
-        logbook.save(collect_state(network, projections, trainer))
+            self.logbook.save_best(self.projections.best_of_run)
+        self.logbook.save(self.state_dict())
 
-    trainer = Trainer(
-        fabric,
-        wrapped_network,
-        objective,
-        wrapped_optimizer,
-        TrainingBatches(
-            part, sampler, derive_seed(seed, "batches"), setting.workers, pin_memory=fabric.device.type == "cuda"
-        ),
-        evaluate,
-        pull=pull,
-        evaluate_every=config.train.evaluate_every,
-        max_steps=config.train.max_steps,
-        weight_decay=config.optim.weight_decay,
-        decayed=decaying_parameters(network, objective),
-        clip_norm=config.optim.clip_norm,
-        warm_up_steps=round(config.train.warm_up_epochs * len(sampler)),
-        resting=list(network.backbone.parameters()),
-        after_step=watcher.step,
-        after_evaluation=after_evaluation,
-    )
-    recorder = ProblemRecorder(config, logbook.folder, part, setting.validation.queries, embed_rows)
-    projections = IterativeProjections(
-        network,
-        trainer.solve,
-        proxies=proxies,
-        pull=pull,
-        embed_pool=embed_pool if proxies is not None else None,
-        patience=ccp.patience if ccp.mode == "alternating" else None,
-        run_patience=config.train.patience,
-        max_evaluations=evaluations_left(trainer),
-        start_evaluations=math.ceil(ccp.start_step / config.train.evaluate_every),
-        min_improvement=config.train.min_improvement,
-        rewind=ccp.rewind,
-        space=ccp.space,
-        seed=derive_seed(seed, "selection"),
-        after_reselection=reset_moments if ccp.reset_moments else None,
-        after_problem=(lambda: recorder.record(projections)) if config.run.map_points else None,
-    )
-    return projections, trainer
+    def reset_moments_of_proxies(self) -> None:
+        """Forget what Adam remembers of the proxies, which have just been moved (D12)."""
+        if self.proxies is not None:
+            self.optimizer.state.pop(self.proxies.vectors, None)
+
+    def map_problem(self) -> None:
+        """Leave a map of the problem that has just ended in the run's folder."""
+        self.maps.record(self.projections)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Collect everything that decides how the run goes on."""
+        return {
+            "network": self.network.state_dict(),
+            "objective": self.trainer.objective.state_dict(),
+            "projections": self.projections.state_dict(),
+            "trainer": self.trainer.state_dict(),
+            "random": random_states(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a checkpoint was written."""
+        refuse_other_version(state, self.state_dict())
+        try:
+            self.network.load_state_dict(state["network"])
+        except RuntimeError as error:
+            raise UserError(
+                "The checkpoint does not fit the network, probably because the features have another width than those "
+                "the run began with; restore the data, or start another run "
+                f"({str(error).splitlines()[-1].strip()})."
+            ) from None
+        self.trainer.objective.load_state_dict(state["objective"])
+        self.projections.load_state_dict(state["projections"])
+        self.trainer.load_state_dict(state["trainer"])
+        step, max_steps = self.trainer.step, self.trainer.max_steps
+        if max_steps is not None and max_steps < step:
+            raise UserError(
+                f"train.max_steps={max_steps} is less than the {step} steps that the run has taken already."
+            )
+        left = evaluations_left(self.trainer)  # from here: max_steps may have grown since a window that it cut short
+        self.projections.max_evaluations = None if left is None else self.projections.evaluations + left
+        restore_random_states(state["random"])
 
 
 def evaluations_left(trainer: Trainer) -> int | None:
-    """How many evaluations there are up to `train.max_steps`, the last of them after a shorter window perhaps."""
+    """Count the evaluations up to `trainer.max_steps`; the last one may come after fewer steps than the others."""
     if trainer.max_steps is None:
         return None
     return math.ceil(max(0, trainer.max_steps - trainer.step) / trainer.evaluate_every)
 
 
 def log_row(evaluation: Evaluation, projections: IterativeProjections) -> dict[str, Any]:
-    """One line of metrics.jsonl."""
+    """Make the line of metrics.jsonl that tells of one evaluation."""
     row: dict[str, Any] = {
         "step": evaluation.step,
         "problem": projections.problem,
@@ -164,40 +223,8 @@ def log_row(evaluation: Evaluation, projections: IterativeProjections) -> dict[s
     return row
 
 
-def collect_state(network: Embedder, projections: IterativeProjections, trainer: Trainer) -> dict[str, Any]:
-    """Everything that decides how the run goes on."""
-    return {
-        "network": network.state_dict(),
-        "objective": trainer.objective.state_dict(),
-        "projections": projections.state_dict(),
-        "trainer": trainer.state_dict(),
-        "random": random_states(),
-    }
-
-
-def restore(state: dict[str, Any], network: Embedder, projections: IterativeProjections, trainer: Trainer) -> None:
-    refuse_other_version(state, collect_state(network, projections, trainer))
-    try:
-        network.load_state_dict(state["network"])
-    except RuntimeError as error:
-        raise UserError(
-            "The checkpoint does not fit the network, probably because the features have another width than those the "
-            f"run began with; restore the data, or start another run ({str(error).splitlines()[-1].strip()})."
-        ) from None
-    trainer.objective.load_state_dict(state["objective"])
-    projections.load_state_dict(state["projections"])
-    trainer.load_state_dict(state["trainer"])
-    if trainer.max_steps is not None and trainer.max_steps < trainer.step:
-        raise UserError(
-            f"train.max_steps={trainer.max_steps} is less than the {trainer.step} steps that the run has taken already."
-        )
-    left = evaluations_left(trainer)  # counted from here: max_steps may have grown since a window that it cut short
-    projections.max_evaluations = None if left is None else projections.evaluations + left
-    restore_random_states(state["random"])
-
-
 def refuse_other_version(state: dict[str, Any], own: dict[str, Any]) -> None:
-    """Raise where a checkpoint does not hold what this version would write: half a state goes on to another result."""
+    """Raise if a checkpoint lacks entries of this version, or has others: the resumed run would not be the same."""
     for part in ("", "projections", "trainer"):
         found, expected = (state, own) if part == "" else (state[part], own[part])
         if differing := sorted(found.keys() ^ expected.keys()):

@@ -9,13 +9,12 @@ import torch
 
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
-from ccp_dml.data.loading import loader_processes
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.reports.page import write_report_of
-from ccp_dml.runs.assembly import Setting, assemble, restore
+from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_fabric, build_network, build_objective, start_head, weights_note
 from ccp_dml.runs.certify import Parts, Terms, write_certificate
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
@@ -95,32 +94,30 @@ def train_on_classes(
     The data set's halves are no argument: nothing here can look at another class (D27).
     """
     fabric = build_fabric(config.run.device, config.run.precision)
-    workers = loader_processes(config.run.workers, learned.source)
-    setting = Setting(config, fabric, learned, validation, workers)
     network = build_network(trained_part(config.model), learned, config.run.seed)
     if (note := weights_note(config.model)) is not None:
         watcher.note(note)
-    projections, trainer = assemble(setting, network, logbook, watcher)
+    run = TrainingRun(config, fabric, network, learned, validation, logbook, watcher)
 
     state = logbook.last_state(fabric.device) if resume else None
     if state is not None:
-        restore(state, network, projections, trainer)
-        watcher.note(f"Resuming at step {trainer.step}.")
+        run.load_state_dict(state)
+        watcher.note(f"Resuming at step {run.trainer.step}.")
     else:
-        start_head(network, config, learned, workers)
-    logbook.begin(trainer.step)
-    watcher.start(config, trainer.step)
-    network.load_state_dict(projections.run())
+        start_head(network, config, learned, run.workers)
+    logbook.begin(run.trainer.step)
+    watcher.start(config, run.trainer.step)
+    run.run()
     rows = logbook.rows()
     best_row = max(rows, key=lambda row: row["map_at_r"])  # the first of equals, as the run itself decides
     facts = {
         "validation": {key: best_row[key] for key in ("map_at_r", "precision_at_1", "r_precision", "queries")},
         "selected_on": config.protocol.select_on,
         "best_step": best_row["step"],
-        "steps": trainer.step,
-        "problems": projections.problem,
+        "steps": run.trainer.step,
+        "problems": run.projections.problem,
         "seed": config.run.seed,
-        "seconds": round(trainer.seconds, 3),
+        "seconds": round(run.trainer.seconds, 3),
         "peak_memory": peak_memory(fabric.device),
     }
     return network, facts

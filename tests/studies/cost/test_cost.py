@@ -86,6 +86,29 @@ def test_the_steps_that_are_timed_have_proxies_and_pull_when_the_method_has_them
     assert "reselection" not in plain.samples
 
 
+def test_each_part_of_a_step_ends_after_its_own_work_and_before_the_next(planned):
+    trainer, said = TimedTraining(planned["c2-ccp"], Workbench(), window=1).trainer, []
+    add_gradient = trainer.pull.add_gradient
+    trainer.pull.add_gradient = lambda: said.append("pulled") or add_gradient()
+    hooks = [
+        trainer.network.register_forward_hook(lambda *_: said.append("embedded")),
+        trainer.objective.register_forward_hook(lambda *_: said.append("compared")),
+        trainer.trained[0].register_hook(lambda _: said.append("differentiated")),
+        trainer.optimizer.optimizer.register_step_post_hook(lambda *_: said.append("moved")),
+    ]
+    with measurement.ends_of_parts(trainer, lambda part: said.append(part.upper())):
+        trainer.take_step()
+    assert said == [
+        *("BATCH", "embedded", "FORWARD", "compared", "LOSS", "differentiated", "BACKWARD"),
+        *("pulled", "PULL", "moved", "OPTIMISER"),
+    ]
+    for hook in hooks:
+        hook.remove()
+    said.clear()
+    trainer.take_step()
+    assert not any(word.isupper() for word in said), "nothing is timed any more"
+
+
 def test_trainings_take_turns_and_leave_their_folders_alone(planned, monkeypatch):
     turns = []
     monkeypatch.setattr(TimedTraining, "time_window", lambda self: turns.append(self.projections.proxies is not None))

@@ -1,6 +1,7 @@
 """Two trainings timed in turns, in one process, so that whatever else the machine does hits both alike."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from time import monotonic
 from typing import Any
 
@@ -12,14 +13,14 @@ from ccp_dml.foundation.stopwatch import LapTimer
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.projections import IterativeProjections
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.assembly import Setting, assemble
+from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_fabric
 from ccp_dml.runs.watcher import Watcher
-from ccp_dml.studies.workbench import Workbench, loaders
-from ccp_dml.trainer import Trainer, not_timed
+from ccp_dml.studies.workbench import Workbench
+from ccp_dml.trainer import Trainer
 
 STEP_PARTS = ("batch", "forward", "loss", "backward", "pull", "optimiser")
-"""As `Trainer.take_step` names them."""
+"""In the order of `Trainer.take_step`; see `ends_of_parts`."""
 
 Samples = dict[str, list[float]]  # quantity -> one value per round
 
@@ -36,10 +37,12 @@ class TimedTraining:
         train = run.config.train.model_copy(update={"evaluate_every": window, "max_steps": None})
         config, parts = run.config.model_copy(update={"train": train}), bench.parts(run.config)
         fabric = build_fabric(config.run.device, config.run.precision)
-        setting = Setting(config, fabric, parts.learned, parts.validation, loaders(config, parts))
         self.window, self.wait = window, waiting(fabric.device)
         self.network = bench.first_network(run)
-        self.projections, self.trainer = assemble(setting, self.network, Logbook(run.folder), Watcher())
+        training = TrainingRun(
+            config, fabric, self.network, parts.learned, parts.validation, Logbook(run.folder), Watcher()
+        )
+        self.projections, self.trainer = training.projections, training.trainer
         self.samples: Samples = {}
         self.solve_problem()
         for _ in range(2):  # the third problem is like all after it: there are proxies and weights before it
@@ -57,10 +60,9 @@ class TimedTraining:
         """Whole steps, then their parts: reading a clock between them makes a GPU wait."""
         self.record("step", self.seconds(self.trainer.train_until_evaluation) / self.window)
         timer = LapTimer(self.wait)
-        self.trainer.lap = timer.lap
-        timer.begin()
-        self.trainer.train_until_evaluation()
-        self.trainer.lap = not_timed
+        with ends_of_parts(self.trainer, timer.lap):
+            timer.begin()
+            self.trainer.train_until_evaluation()
         for name in STEP_PARTS:
             if name == "pull" and self.trainer.pull is None:
                 continue  # nothing happened
@@ -102,6 +104,36 @@ def time_in_turns(
     for training in in_turn:
         training.measure_memory()
     return {name: training.samples for name, training in trainings.items()}
+
+
+@contextmanager
+def ends_of_parts(trainer: Trainer, lap: Callable[[str], None]) -> Iterator[None]:
+    """Call `lap` with the name of each part of a step when it ends: when the last call that belongs to it returns."""
+    precision = trainer.fabric.strategy.precision
+    last_calls: list[tuple[str, Any, str]] = [
+        ("batch", trainer.fabric, "to_device"),
+        ("backward", precision, "unscale_gradients"),
+        ("optimiser", trainer.optimizer, "step"),
+    ]
+    if trainer.pull is not None:
+        last_calls.append(("pull", trainer.pull, "add_gradient"))
+    with ExitStack() as undo:
+        for part, module in (("forward", trainer.network), ("loss", trainer.objective)):
+            handle = module.register_forward_hook(lambda *_, part=part: lap(part))
+            undo.callback(handle.remove)
+        for part, owner, method in last_calls:
+            setattr(owner, method, followed_by(getattr(owner, method), lap, part))
+            undo.callback(delattr, owner, method)  # the class's method shows through again
+        yield
+
+
+def followed_by(method: Callable[..., Any], lap: Callable[[str], None], part: str) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
+        lap(part)
+        return result
+
+    return call
 
 
 def waiting(device: torch.device) -> Callable[[], None]:
