@@ -53,7 +53,7 @@ class ImageFiles:
 
 def unreadable(path: Path, error: Exception) -> UserError:
     return UserError(
-        f"cannot read the image {path} ({_reason(error)}): repair or remove it, "
+        f"cannot read the image {path} ({reason_of(error)}): repair or remove it, "
         "or set data.skip_broken=true to leave out such files"
     )
 
@@ -69,12 +69,17 @@ def decode(path: Path) -> Image.Image:
     """The image as RGB, upright by its EXIF orientation, transparent parts white."""
     with Image.open(path) as image:
         ImageOps.exif_transpose(image, in_place=True)
-        if image.mode.startswith("I"):  # 16-bit grey, of which Pillow would cut off everything above 255
-            return Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8)).convert("RGB")
-        if image.has_transparency_data:
-            white = Image.new("RGBA", image.size, "white")
-            return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
-        return image.convert("RGB")
+        return as_rgb(image)
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """An image of any mode as RGB, transparent parts white."""
+    if image.mode.startswith("I"):  # 16-bit grey, of which Pillow would cut off everything above 255
+        return Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    return image.convert("RGB")
 
 
 def find_broken(paths: Sequence[Path]) -> dict[int, str]:
@@ -94,11 +99,11 @@ def _why_broken(path: Path) -> str | None:
     try:
         decode(path)
     except Exception as error:
-        return _reason(error)
+        return reason_of(error)
     return None
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """A decoder raises whatever its format's code runs into, sometimes without a word."""
     if isinstance(error, FileNotFoundError):
         return "there is no such file"

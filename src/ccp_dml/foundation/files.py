@@ -1,9 +1,11 @@
 """Files that are either whole or not there."""
 
 import csv
+import errno
 import io
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -61,3 +63,22 @@ def as_csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """A scratch folder beside `folder` that becomes it when the block ends well, and vanishes when it does not.
+
+    Raises FileExistsError where there is something already, unless it is an empty folder.
+    """
+    folder = folder.expanduser().absolute()
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise FileExistsError(errno.EEXIST, "there is something already", str(folder))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
+    try:
+        yield scratch
+        os.chmod(scratch, 0o777 & ~current_umask())  # mkdtemp made it private
+        os.replace(scratch, folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -13,6 +13,7 @@ from ccp_dml.config.layers import flatten
 from ccp_dml.errors import UserError
 
 Row = dict[str, Any]
+CLASSES = "classes.json"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class RunFolder:
     map_pictures: dict[str, Any] | None = None
     confusion: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
+    classes: dict[str, Any] | None = None  # names of those it learned from, was selected on and was tested on
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -54,6 +56,7 @@ class RunFolder:
             map_pictures=_json_object(path / "map.json"),
             confusion=_json_object(path / "confusion.json"),
             certificate=certificate,
+            classes=_json_object(path / CLASSES),
         )
 
     @property

@@ -27,7 +27,11 @@ from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective
 
 def build_network(model: ModelConfig, data: LabelledSet | None, seed: int) -> Embedder:
     """The embedder with its first weights. `data` tells how wide precomputed features are, where they are the input."""
-    width = feature_width(data)
+    return build_network_for(model, feature_width(data), seed)
+
+
+def build_network_for(model: ModelConfig, width: int | None, seed: int) -> Embedder:
+    """The embedder with its first weights, for features of this `width`, or for images where that is None."""
     backbone = create_backbone(
         model.backbone,
         pretrained=model.pretrained and model.weights is None,

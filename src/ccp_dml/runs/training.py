@@ -10,9 +10,11 @@ import torch
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.foundation.files import write_json
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.run_folder import CLASSES
 from ccp_dml.reports.page import write_report_of
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_fabric, build_network, build_objective, start_head, weights_note
@@ -74,6 +76,8 @@ def train_and_score(
     save_embedded(logbook.folder, embedded)
     illustrate(logbook.folder, halves.test, embedded, learned, validation)
     write_certificate(config, logbook, network, Parts(learned, validation, test), facts["best_step"], Terms())
+    sets = {"learned": learned, "validation": validation.queries, "test": test.queries}
+    write_json(logbook.folder / CLASSES, {name: list(part.class_names) for name, part in sets.items()})
     write_report_of(logbook.folder, result)
     logbook.finish(result)
     return result

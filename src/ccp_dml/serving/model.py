@@ -1,0 +1,336 @@
+"""A trained network with everything that belongs to it: preprocessing, class names, certificate."""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from PIL import Image
+from rich.progress import track
+from torch import Tensor
+
+from ccp_dml.config.schema import ModelConfig
+from ccp_dml.data.class_folders import images_below
+from ccp_dml.data.images import SUFFIXES, reason_of
+from ccp_dml.data.transforms import ImageTransform
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.checkpoint import save_weights
+from ccp_dml.foundation.digests import digest, tensor_digest
+from ccp_dml.foundation.files import atomic_folder, write_json
+from ccp_dml.functional.distances import NORMALISERS
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.runs.certify import CERTIFICATE
+from ccp_dml.serving.match_threshold import MatchThreshold, match_threshold
+from ccp_dml.serving.preprocessing import Preprocessing, VectorPreprocessing, as_values, unusable
+
+OnError = Literal["raise", "skip"]
+FORMAT = 1
+WEIGHTS, MODEL, PREPROCESSING = "model.safetensors", "model.json", "preprocessing.json"
+BATCHES_AHEAD = 2
+"""Batches whose images are decoded while the network works on an earlier one."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether two images are called the same, and why."""
+
+    same: bool
+    distance: float
+    threshold: float
+    promise: str  # what the certificate says about this threshold
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is known about a network besides its weights.
+
+    Args:
+        name: for people; the run's folder, if nothing else was chosen.
+        network: what the weights belong to. Its `weights` and `pretrained` play no part.
+        batch_size: images embedded at once unless a call says otherwise; results may differ in the last bit with it.
+        precision: of a frozen backbone's features, as Lightning names it; other networks work in float32.
+        metric: how the certificate normalised embeddings before it measured distances: none, clip or l2.
+        class_names: of the classes the network learned from; None where the run did not record them.
+        certificate: what `ccp certify` wrote; None where there is none.
+    """
+
+    name: str
+    network: ModelConfig
+    batch_size: int
+    precision: str
+    metric: str
+    class_names: tuple[str, ...] | None
+    certificate: dict[str, Any] | None
+
+
+class EmbeddingModel:
+    """Turns images into vectors. Several threads may use one model at a time. Made by `ccp_dml.load`."""
+
+    def __init__(
+        self, network: Embedder, preprocessing: Preprocessing, description: Description, fabric: Fabric
+    ) -> None:
+        self.network = network.to(fabric.device).eval().requires_grad_(False)
+        self.preprocessing = preprocessing
+        self.description = description
+        self.fabric = fabric
+        self.digest = content_digest(network, preprocessing, description)
+        self._one_batch_at_a_time = threading.Lock()  # two forward passes at once would fight for the same cores
+        self._calls = threading.local()
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def dim(self) -> int:
+        return self.network.embedding_dim
+
+    @property
+    def device(self) -> torch.device:
+        return self.fabric.device
+
+    @property
+    def transform(self) -> ImageTransform | None:
+        """What an upright RGB image goes through: PIL image -> uint8 (3, H, W). None for a model of vectors."""
+        return self.preprocessing.transform
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        return self.description.certificate
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes that the network learned from."""
+        if self.description.class_names is None:
+            raise UserError(f"{self.name} was trained by a version that did not record class names; train it again.")
+        return self.description.class_names
+
+    @property
+    def skipped(self) -> list[tuple[Any, str]]:
+        """(item, reason) of what the last call of this thread with on_error="skip" left out."""
+        return getattr(self._calls, "skipped", [])
+
+    def embed(
+        self,
+        images: Any,
+        *,
+        batch_size: int | None = None,
+        on_error: OnError = "raise",
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Embed images: (N, D) float32, normalised as in training.
+
+        Args:
+            images: one of, or a list of: a path, a PIL image, a uint8 array (H, W, 3) or (H, W). A folder stands for
+                all images below it, sorted by path; an array (N, H, W, 3) for N images. A model of vectors takes arrays
+                (N, F) or (F,).
+            batch_size: images at once; as the run was evaluated, if None.
+            on_error: "raise" an error that names the item, or "skip" it and list it in `skipped`.
+            progress: show a bar.
+        """
+        items = self.items_of(images)
+        found: Iterable[tuple[list[int], np.ndarray]] = self.embed_stream(
+            items, batch_size=batch_size, on_error=on_error
+        )
+        if progress:
+            batches = -(-len(items) // (batch_size or self.description.batch_size))
+            found = track(found, "Embedding", total=batches, transient=True)
+        vectors = [part for _, part in found]
+        return np.concatenate(vectors) if vectors else np.empty((0, self.dim), dtype=np.float32)
+
+    def embed_stream(
+        self, items: Sequence[Any], *, batch_size: int | None = None, on_error: OnError = "raise"
+    ) -> Iterator[tuple[list[int], np.ndarray]]:
+        """Embed `items` batch by batch: their positions, in order, and vectors (B, D).
+
+        Positions b * batch_size to (b + 1) * batch_size - 1 are one batch, without those that are skipped: who goes on
+        at the start of a batch gets the same vectors bit for bit.
+        """
+        size = self.description.batch_size if batch_size is None else batch_size
+        if size < 1:
+            raise UserError(f"batch_size={size} is too small: give at least 1.")
+        if on_error not in ("raise", "skip"):
+            raise UserError(f'on_error={on_error!r} is unknown: give "raise" or "skip".')
+        skipped: list[tuple[Any, str]] = []
+        if on_error == "skip":
+            self._calls.skipped = skipped
+        for positions, inputs, broken in self._loaded(items, size):
+            for position, error in broken:
+                if on_error == "raise":
+                    raise unusable(items[position], position, error) from None
+                skipped.append((items[position], reason_of(error)))
+            yield positions, self._vectors(inputs)
+
+    def items_of(self, images: Any) -> list[Any]:
+        """Everything that `images` stands for, one item per vector."""
+        if isinstance(self.preprocessing, VectorPreprocessing):
+            array = images if isinstance(images, np.ndarray) else np.asarray(images)
+            return list(array) if array.ndim == 2 else [images]
+        if isinstance(images, str | Path):
+            return expanded(Path(images))
+        if isinstance(images, np.ndarray):
+            return list(images) if images.ndim == 4 else [images]
+        if isinstance(images, Image.Image) or not isinstance(images, Iterable):
+            return [images]
+        return [one for item in images for one in (expanded(Path(item)) if isinstance(item, str | Path) else [item])]
+
+    def similarity(self, a: Any, b: Any) -> float:
+        """Measure the dot product of two images' vectors: their cosine where vectors have length 1."""
+        first, second = self._pair(a, b)
+        return float(first @ second)
+
+    def distance(self, a: Any, b: Any) -> float:
+        """Measure the distance of two images, as the certificate does."""
+        first, second = self._pair(a, b)
+        return float(np.linalg.norm(first - second))
+
+    def same(self, a: Any, b: Any, false_match_rate: float | None = None) -> Verdict:
+        """Decide whether two images show the same class, at the certificate's threshold or at that of another rate."""
+        found = self.match_threshold(false_match_rate)
+        distance = self.distance(a, b)
+        return Verdict(distance <= found.beta, distance, found.beta, found.promise)
+
+    def threshold(self, false_match_rate: float | None = None) -> float:
+        """The distance up to which to call two images the same; see `match_threshold`."""
+        return self.match_threshold(false_match_rate).beta
+
+    def match_threshold(self, false_match_rate: float | None = None) -> MatchThreshold:
+        """Read the threshold for a false-match rate, and what it promises, from the certificate.
+
+        It is the largest known whose rate is no higher than the one asked for; None: the one that was certified.
+        """
+        return match_threshold(self.certificate, false_match_rate, self.name)
+
+    def comparable(self, vectors: np.ndarray) -> np.ndarray:
+        """Normalise vectors (N, D) as the certificate does before it measures distances; mostly they stay the same."""
+        if self.description.metric in ("none", self.network.normalise):
+            return vectors
+        return NORMALISERS[self.description.metric](torch.from_numpy(vectors)).numpy()
+
+    def save(self, folder: str | Path) -> None:
+        """Write the whole network and all that belongs to it into a new `folder`, for `ccp_dml.load`."""
+        try:
+            with atomic_folder(Path(folder)) as scratch:
+                self.write_files(scratch)
+        except FileExistsError:
+            raise UserError(f"{folder} is not empty; save to a new or empty folder.") from None
+
+    def write_files(self, folder: Path) -> None:
+        """Write model.safetensors, model.json, preprocessing.json and, where there is one, certificate.json."""
+        own = self.description
+        save_weights(folder / WEIGHTS, dict(self.network.state_dict()))
+        write_json(
+            folder / MODEL,
+            {
+                "format": FORMAT,
+                "name": own.name,
+                "digest": self.digest,
+                "network": own.network.model_dump(mode="json", exclude={"weights", "pretrained"}),
+                "batch_size": own.batch_size,
+                "precision": own.precision,
+                "metric": own.metric,
+            },
+        )
+        names = None if own.class_names is None else list(own.class_names)
+        write_json(folder / PREPROCESSING, {**as_values(self.preprocessing), "class_names": names})
+        if own.certificate is not None:
+            write_json(folder / CERTIFICATE, own.certificate)
+
+    def _pair(self, a: Any, b: Any) -> np.ndarray:
+        # Not in one batch: each must come out as it does alone.
+        vectors = np.concatenate([self.embed([each], batch_size=1) for each in (a, b)])
+        if len(vectors) != 2:
+            raise UserError("compare two images; a folder stands for many.")
+        return self.comparable(vectors).astype(np.float64)
+
+    def _loaded(
+        self, items: Sequence[Any], size: int
+    ) -> Iterator[tuple[list[int], list[Tensor], list[tuple[int, Exception]]]]:
+        """Per batch: usable positions, their network inputs, and what is wrong with the others."""
+        blocks = [range(first, min(first + size, len(items))) for first in range(0, len(items), size)]
+        if len(items) == 1:
+            yield from (sort_out(block, [attempt(self.preprocessing.load, items[0])]) for block in blocks)
+            return
+        # Threads, not processes: Pillow and torch work outside Python's lock, and nothing is forked inside a server.
+        threads = ThreadPoolExecutor(min(usable_cores(), 8), thread_name_prefix="ccp-decode")
+        ahead: deque[tuple[range, list[Future[Tensor | Exception]]]] = deque()
+        try:
+            for block in blocks:
+                load = self.preprocessing.load
+                ahead.append((block, [threads.submit(attempt, load, items[position]) for position in block]))
+                if len(ahead) > BATCHES_AHEAD:
+                    positions, futures = ahead.popleft()
+                    yield sort_out(positions, [future.result() for future in futures])
+            for positions, futures in ahead:
+                yield sort_out(positions, [future.result() for future in futures])
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    @torch.no_grad()
+    def _vectors(self, inputs: list[Tensor]) -> np.ndarray:
+        """Network inputs -> vectors (B, D)."""
+        if not inputs:
+            return np.empty((0, self.dim), dtype=np.float32)
+        batch = torch.stack(inputs)
+        network = self.network
+        with self._one_batch_at_a_time:
+            batch = batch.to(self.device, non_blocking=True)
+            with self.fabric.autocast():
+                features = network.features(batch)
+            vectors = NORMALISERS[network.normalise](network.head(features))
+            return vectors.float().cpu().numpy()
+
+
+def attempt(load: Any, item: Any) -> Tensor | Exception:
+    """The network input of an item, or what is wrong with it: a decoder raises whatever its format runs into."""
+    try:
+        loaded: Tensor = load(item)
+    except Exception as error:
+        return error
+    return loaded
+
+
+def sort_out(
+    positions: Sequence[int], outcomes: Sequence[Tensor | Exception]
+) -> tuple[list[int], list[Tensor], list[tuple[int, Exception]]]:
+    """Usable positions and their inputs, and the others with their errors."""
+    pairs = list(zip(positions, outcomes, strict=True))
+    usable = [(position, outcome) for position, outcome in pairs if isinstance(outcome, Tensor)]
+    broken = [(position, outcome) for position, outcome in pairs if isinstance(outcome, Exception)]
+    return [position for position, _ in usable], [tensor for _, tensor in usable], broken
+
+
+def expanded(path: Path) -> list[Path]:
+    """A file as itself, a folder as all images below it, sorted."""
+    path = path.expanduser()
+    if not path.is_dir():
+        return [path]
+    if found := images_below(path):
+        return found
+    raise UserError(f"{path} holds no images ({', '.join(sorted(SUFFIXES))}); give a folder that does.")
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def content_digest(network: Embedder, preprocessing: Preprocessing, description: Description) -> str:
+    """Tell models apart by what they compute (weights, constants, architecture, preprocessing), not by their name."""
+    constants = [(f"constant {name}", value) for name, value in network.named_buffers()]
+    weights = tensor_digest([*network.state_dict().items(), *constants])
+    of_network = sorted(architecture(description.network).items())
+    return digest(weights, repr(of_network), description.precision, repr(sorted(as_values(preprocessing).items())))
+
+
+def architecture(model: ModelConfig) -> dict[str, Any]:
+    """What decides which function the weights make up; not where they came from, nor how they were trained."""
+    kept = ("backbone", "embedding_dim", "pooling", "normalise", "freeze_backbone", "head_init", "hidden_dim")
+    values = model.model_dump(mode="json")
+    return {name: values[name] for name in (*kept, "input_mean", "input_std")}

@@ -1,0 +1,127 @@
+"""How an item becomes a network input: part of the model, because other preprocessing gives other vectors."""
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+from torchvision.transforms import v2
+
+from ccp_dml.config.schema import DataConfig
+from ccp_dml.data.glyph_drawing import SIDE as GLYPH_SIDE
+from ccp_dml.data.images import as_rgb, decode, reason_of
+from ccp_dml.data.transforms import ImageTransform, eval_transform
+from ccp_dml.errors import UserError
+
+DIGIT_SIDE = 28
+GREY_SIDES = {"glyphs": GLYPH_SIDE, "mnist": DIGIT_SIDE}
+"""Data sets of square grey images, and how large those are."""
+
+
+@dataclass(frozen=True)
+class PhotoPreprocessing:
+    """Short side to `resize`, then the central square of `crop` pixels: uint8 (3, crop, crop)."""
+
+    resize: int
+    crop: int
+    kind: ClassVar[str] = "photo"
+
+    @cached_property
+    def transform(self) -> ImageTransform:
+        return eval_transform(self.resize, self.crop)
+
+    def load(self, item: Any) -> Tensor:
+        return self.transform(picture_of(item))
+
+
+@dataclass(frozen=True)
+class GreyPreprocessing:
+    """Square grey images, seen three times: uint8 (3, side, side). One of another size is scaled and cropped."""
+
+    side: int
+    kind: ClassVar[str] = "grey"
+
+    def transform(self, image: Image.Image) -> Tensor:
+        grey: Tensor = v2.functional.pil_to_tensor(image.convert("L"))
+        if grey.shape[-2:] != (self.side, self.side):
+            grey = v2.functional.center_crop(v2.functional.resize(grey, [self.side]), [self.side])
+        return grey.expand(3, -1, -1)
+
+    def load(self, item: Any) -> Tensor:
+        return self.transform(picture_of(item))
+
+
+@dataclass(frozen=True)
+class VectorPreprocessing:
+    """Vectors (width,) as they are: the network was trained on precomputed features."""
+
+    width: int
+    kind: ClassVar[str] = "vector"
+    transform: ClassVar[None] = None
+
+    def load(self, item: Any) -> Tensor:
+        array = np.asarray(item)
+        if array.dtype.kind not in "fiu" or array.shape != (self.width,):
+            what = f"{type(item).__name__} {item}" if isinstance(item, str | Path) else f"shape {array.shape}"
+            raise ValueError(f"this model embeds vectors of {self.width} numbers, not images; this is a {what}")
+        if not np.isfinite(array).all():
+            raise ValueError("the vector has NaN or infinite values")
+        return torch.from_numpy(array.astype(np.float32))
+
+
+Preprocessing = PhotoPreprocessing | GreyPreprocessing | VectorPreprocessing
+KINDS: dict[str, type[Preprocessing]] = {
+    each.kind: each for each in (PhotoPreprocessing, GreyPreprocessing, VectorPreprocessing)
+}
+
+
+def preprocessing_of(data: DataConfig, features: int | None) -> Preprocessing:
+    """What a run did to the images it was evaluated on; `features` is their width where it was trained on vectors."""
+    if features is not None:
+        return VectorPreprocessing(features)
+    if data.name in GREY_SIDES:
+        return GreyPreprocessing(GREY_SIDES[data.name])
+    return PhotoPreprocessing(data.resize, data.crop)
+
+
+def as_values(preprocessing: Preprocessing) -> dict[str, Any]:
+    return {"kind": preprocessing.kind, **asdict(preprocessing)}
+
+
+def from_values(values: dict[str, Any]) -> Preprocessing:
+    """The inverse of `as_values`; raises what a wrong kind or a missing number gives."""
+    arguments = {name: int(value) for name, value in values.items() if name != "kind"}
+    return KINDS[values["kind"]](**arguments)
+
+
+def picture_of(item: Any) -> Image.Image:
+    """A path, a PIL image or a uint8 array (H, W) or (H, W, 3), as an upright RGB image."""
+    if isinstance(item, str | Path):
+        return decode(Path(item).expanduser())
+    if isinstance(item, Image.Image):
+        return as_rgb(ImageOps.exif_transpose(item))
+    if isinstance(item, np.ndarray):
+        if item.dtype != np.uint8 or item.ndim not in (2, 3) or (item.ndim == 3 and item.shape[2] != 3):
+            raise ValueError(
+                f"an array must be uint8 (height, width) or (height, width, 3), not {item.dtype} {item.shape}"
+            )
+        if 0 in item.shape:
+            raise ValueError(f"the array is empty: {item.shape}")
+        return as_rgb(Image.fromarray(item))
+    raise ValueError(f"an image is a path, a PIL image or a uint8 array, not {type(item).__name__}")
+
+
+def name_of(item: Any, position: int) -> str:
+    """How messages call an item: its path, or what it is and where it stands."""
+    return str(item) if isinstance(item, str | Path) else f"{type(item).__name__} at position {position}"
+
+
+def unusable(item: Any, position: int, error: Exception) -> UserError:
+    return UserError(
+        f'cannot embed {name_of(item, position)} ({reason_of(error)}): repair or remove it, or pass on_error="skip" '
+        "(--skip-broken) to leave such items out"
+    )

@@ -1,0 +1,152 @@
+"""Models on disk: a run's best network joined with its preprocessing, and folders that `EmbeddingModel.save` wrote."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from torch import Tensor
+
+from ccp_dml.config.schema import Config, ModelConfig
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.checkpoint import load_weights
+from ccp_dml.models.backbones import IDENTITY
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.runs.build import build_fabric, build_network_for, checked_arguments
+from ccp_dml.runs.certify import CERTIFICATE
+from ccp_dml.runs.frozen import digest_of, trains_on_features
+from ccp_dml.serving.model import FORMAT, MODEL, PREPROCESSING, WEIGHTS, Description, EmbeddingModel
+from ccp_dml.serving.preprocessing import from_values, preprocessing_of
+
+FLOAT32 = "32-true"
+
+
+def load(path: str | Path, device: str = "auto", *, settings: Sequence[str] = ()) -> EmbeddingModel:
+    """Load a trained network: the folder of a run, or one that `ccp export` or `EmbeddingModel.save` wrote.
+
+    Args:
+        path: the folder.
+        device: auto, cpu, cuda, cuda:N or mps.
+        settings: for a run whose files have moved, such as "model.weights=FILE"; see `Logbook.config_here`.
+    """
+    folder = Path(path).expanduser()
+    if (folder / MODEL).is_file():
+        return load_saved(folder, device)
+    if not folder.is_dir():
+        raise UserError(f"there is no model {folder}: give the folder of a run, or one that `ccp export` wrote.")
+    if not (folder / "config.toml").is_file():
+        raise UserError(
+            f"{folder} holds no model, neither config.toml nor {MODEL}: give the folder of a run, or one that "
+            "`ccp export` wrote."
+        )
+    return load_run(folder, device, settings)
+
+
+def load_run(folder: Path, device: str, settings: Sequence[str] = ()) -> EmbeddingModel:
+    """Load the best network of a run, whole: a head that was trained on features is joined with its backbone."""
+    logbook = Logbook.reopen(folder)
+    config = logbook.config_here(settings)
+    if not logbook.best_file.exists():
+        raise UserError(f"{folder} has no best.safetensors yet; finish it with `ccp train --resume --out {folder}`.")
+    weights = load_weights(logbook.best_file)
+    width = input_width(config.model, weights, logbook.best_file)
+    network, precision = joined_network(logbook, config, weights, width)
+    record = RunFolder.read(folder)
+    description = Description(
+        name=record.name,
+        network=config.model,
+        batch_size=config.run.evaluation_batch,
+        precision=precision,
+        metric=checked_arguments(config.loss).get("normalise", "none"),
+        class_names=None if record.classes is None else tuple(record.classes["learned"]),
+        certificate=record.certificate,
+    )
+    fabric = build_fabric(device, precision)
+    return EmbeddingModel(network, preprocessing_of(config.data, width), description, fabric)
+
+
+def joined_network(
+    logbook: Logbook, config: Config, weights: dict[str, Tensor], width: int | None
+) -> tuple[Embedder, str]:
+    """The network from an image to its embedding, and the precision in which its backbone works."""
+    on_features = trains_on_features(config.model)
+    # Otherwise there is nothing to load or download: the run's own weights hold the backbone, too.
+    model = config.model if on_features else without_source(config.model)
+    network = build_network_for(model, width, config.run.seed)
+    if on_features:
+        logbook.pin_backbone(digest_of(network))
+        weights = {**weights, **{f"backbone.{name}": value for name, value in network.backbone.state_dict().items()}}
+    fill(network, weights, logbook.best_file, logbook.folder / "config.toml")
+    return network, config.run.precision if on_features else FLOAT32
+
+
+def load_saved(folder: Path, device: str) -> EmbeddingModel:
+    """Load what `EmbeddingModel.save` wrote; raise where any of it is missing or was changed."""
+    values, inputs = json_object(folder / MODEL), json_object(folder / PREPROCESSING)
+    if values.get("format") != FORMAT:
+        raise UserError(
+            f"{folder / MODEL} is of format {values.get('format')}, and this version of ccp-dml reads {FORMAT}; export "
+            "the run again."
+        )
+    names = inputs.pop("class_names", None)
+    try:
+        description = Description(
+            name=str(values["name"]),
+            network=ModelConfig(**values["network"]),
+            batch_size=int(values["batch_size"]),
+            precision=str(values["precision"]),
+            metric=str(values["metric"]),
+            class_names=None if names is None else tuple(names),
+            certificate=json_object(folder / CERTIFICATE) if (folder / CERTIFICATE).exists() else None,
+        )
+        preprocessing, expected = from_values(inputs), str(values["digest"])
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise damaged(folder, f"{type(error).__name__}: {str(error).splitlines()[0]}") from None
+    weights = load_weights(folder / WEIGHTS)
+    width = input_width(description.network, weights, folder / WEIGHTS)
+    network = build_network_for(without_source(description.network), width, seed=0)
+    fill(network, weights, folder / WEIGHTS, folder / MODEL)
+    model = EmbeddingModel(network, preprocessing, description, build_fabric(device, description.precision))
+    if model.digest != expected:
+        raise damaged(folder, "its digest is not that of its content")
+    return model
+
+
+def without_source(model: ModelConfig) -> ModelConfig:
+    return model.model_copy(update={"weights": None, "pretrained": False})
+
+
+def input_width(model: ModelConfig, weights: dict[str, Tensor], file: Path) -> int | None:
+    """F where the network takes vectors (F,), None where it takes images."""
+    if "linear.weight" not in weights:
+        raise UserError(f"{file} holds no network of ccp-dml (no linear.weight in it); restore the file.")
+    return weights["linear.weight"].shape[1] if model.backbone == IDENTITY else None
+
+
+def fill(network: Embedder, weights: dict[str, Tensor], file: Path, description: Path) -> None:
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError:
+        raise UserError(
+            f"{file} does not fit the network that {description} describes: one of the two was changed after training; "
+            "restore what was changed."
+        ) from None
+
+
+def json_object(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{file} is missing, so that the model is not whole; export the run again.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read ({error}); export the run again.") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{file} must hold a JSON object; export the run again.")
+    return value
+
+
+def damaged(folder: Path, why: str) -> UserError:
+    return UserError(f"The model in {folder} is damaged or was changed ({why}); export the run again.")
