@@ -146,3 +146,9 @@ def test_file_that_is_no_text(root, transforms):
 
 def test_unfinished_quote(refusal):
     assert "not a proper CSV file in row" in refusal("path,label", *ROWS, '"images/0.png,9')
+
+
+@pytest.mark.parametrize("name", ["path", "label", "split"])
+def test_a_column_that_stands_there_twice(refusal, name):
+    header = ["path", "label", "split", name]
+    assert f"2 columns '{name}' in row 1" in refusal(",".join(header), "images/0.png,1,train,x")

@@ -53,7 +53,7 @@ def test_hidden_and_other_files_are_ignored_and_nested_ones_found(write_images, 
     halves = load_folder(root, **transforms)
     assert len(halves.train.source) == 6
     assert halves.train.labels.tolist() == [0, 0, 1, 1]
-    assert halves.notes[0] == "left out 1 class folders without images: empty"
+    assert halves.notes[0] == "left out 1 class folders without images of their own: empty"
 
 
 def test_missing_folder(tmp_path, transforms):
@@ -112,3 +112,60 @@ def test_nothing_but_broken_files(write_broken, transforms, tmp_path):
         write_broken(name)
     with pytest.raises(UserError, match=r"has no images that can be read \(left out 2 of 2 images"):
         load_folder(tmp_path, **transforms, skip_broken=True)
+
+
+CLASSES = tuple(f"{name}/{i}.png" for name in "abcd" for i in range(3))
+
+
+def names_of(halves):
+    return [
+        str(part.source.paths[p].relative_to(part.source.paths[p].parents[1]))
+        for part in (halves.train, halves.test.queries)
+        for p in part.positions
+    ]
+
+
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [("a/loop", "."), ("a/up", ".."), ("a/other", "../b"), ("a/deep/up", "../.."), ("a/root", "/")],
+)
+def test_linked_folders_that_lead_back_are_left_out_with_a_note(write_images, transforms, link, target):
+    root = write_images(*CLASSES)
+    (root / link).parent.mkdir(exist_ok=True)
+    (root / link).symlink_to(target, target_is_directory=True)
+    halves = load_folder(root, **transforms)
+    assert names_of(halves) == list(CLASSES)
+    assert any("1 linked folders that lead back" in note and link in note for note in halves.notes)
+
+
+def test_a_linked_folder_elsewhere_is_followed_once(write_images, transforms, tmp_path_factory):
+    root, elsewhere = write_images(*CLASSES), tmp_path_factory.mktemp("disk")
+    (elsewhere / "3.png").write_bytes((root / "a/0.png").read_bytes())
+    (elsewhere / "again").symlink_to(elsewhere, target_is_directory=True)
+    (root / "a" / "more").symlink_to(elsewhere, target_is_directory=True)
+    halves = load_folder(root, **transforms)
+    assert sum(p.parent.name == "more" for p in halves.train.source.paths) == 1
+    assert any("more/again" in note for note in halves.notes)
+
+
+def test_one_real_file_counts_once_whatever_its_names(write_images, transforms):
+    root = write_images(*CLASSES)
+    (root / "c" / "9.png").symlink_to(root / "a" / "0.png")
+    (root / "c" / "8.png").hardlink_to(root / "c" / "0.png")
+    halves = load_folder(root, **transforms)
+    assert names_of(halves) == list(CLASSES)
+    assert any("2 further names of files that count already" in note for note in halves.notes)
+
+
+def test_a_class_that_is_a_link_and_names_that_look_alike_are_told(write_images, transforms):
+    root = write_images(*CLASSES, "Caf\u00e9/0.png", "Caf\u00e9/1.png", "Cafe\u0301/0.png", "Cafe\u0301/1.png")
+    (root / "e").symlink_to(root / "d", target_is_directory=True)
+    notes = load_folder(root, **transforms).notes
+    assert any("class e is a link to class d" in note for note in notes)
+    assert any("differ only in case or Unicode form" in note for note in notes)
+
+
+def test_an_empty_name_is_not_the_current_folder(write_images, transforms, monkeypatch):
+    monkeypatch.chdir(write_images(*CLASSES))
+    with pytest.raises(UserError, match="no folder is named"):
+        load_folder("", **transforms)

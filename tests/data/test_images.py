@@ -1,9 +1,10 @@
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from ccp_dml.data.images import ImageFiles, decode, describe_broken, find_broken
 from ccp_dml.data.labelled import LabelledSet
@@ -125,3 +126,35 @@ def test_long_lists_of_broken_files_are_counted():
     assert describe_broken(paths, dict.fromkeys(range(30), "not an image")).endswith(
         "19.png (not an image) and 10 more"
     )
+
+
+def test_floating_point_grey_is_read_from_black_0_to_white_1(tmp_path):
+    Image.fromarray(np.array([[0.0, 0.5, 1.0]], dtype=np.float32)).save(tmp_path / "a.tif")
+    assert np.asarray(decode(tmp_path / "a.tif"))[0, :, 0].tolist() == [0, 128, 255]
+
+
+@pytest.mark.parametrize("values", [[0.0, 200.0], [-0.1, 0.5], [0.1, float("nan")]])
+def test_floating_point_grey_of_another_range_is_refused(tmp_path, values):
+    Image.fromarray(np.array([values], dtype=np.float32)).save(tmp_path / "a.tif")
+    with pytest.raises(ValueError, match=r"not all in 0\.\.1"):
+        decode(tmp_path / "a.tif")
+
+
+def test_thirty_two_bit_integers_have_no_known_white(tmp_path):
+    Image.fromarray(np.array([[0, 70000]], dtype=np.int32)).save(tmp_path / "a.tif")
+    with pytest.raises(ValueError, match="32-bit integer pixels"):
+        decode(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize("format", ["EPS", "PDF", "ICO", "TGA"])
+def test_content_that_is_none_of_the_allowed_formats_is_no_image(tmp_path, format):
+    Image.new("RGB", (8, 8)).save(tmp_path / "picture", format=format)
+    (tmp_path / "picture").rename(tmp_path / "picture.png")
+    with pytest.raises(UnidentifiedImageError):
+        decode(tmp_path / "picture.png")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, transforms):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(UserError, match="no regular file"):
+        ImageFiles([tmp_path / "pipe.png"], **transforms).load(torch.tensor([0]), None)

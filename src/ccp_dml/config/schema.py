@@ -25,6 +25,9 @@ class DataConfig(Section):
     views: int = Field(8, ge=1, description="augmented views of a training image that a frozen backbone's cache holds")
     cached: bool = Field(False, description="read the images that `ccp data prepare --cache SIDE` stored")
     skip_broken: bool = Field(False, description="leave unreadable images out instead of stopping")
+    duplicates: Literal["tell", "refuse"] = Field(
+        "tell", description="what to do about test images that are copies of training images: say so, or stop"
+    )
     drop_small_classes: bool = Field(False, description="leave classes with a single image out instead of stopping")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ccp_dml.data.images import SUFFIXES
+from ccp_dml.errors import listing
 
 LEAST_CLASSES = 2
 """A folder counts as a collection of classes from here on; a single name could be a coincidence."""
@@ -43,15 +44,74 @@ def class_folders(
     return sorted(found) if len({number for number, _ in found}) >= LEAST_CLASSES else []
 
 
+class ImageWalk:
+    """Finds the image files of a data set folder by folder, each real file once.
+
+    Links to files are followed. A linked folder is followed where it leads out of the data set, as to another disk; one
+    that leads back into it would give images of another class, or close a circle, and is left out.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self.links_left_out: list[Path] = []
+        self.files_left_out: list[Path] = []  # other names of files that were found before
+        self._found: set[tuple[int, int]] = set()
+
+    def images_below(self, folder: Path) -> list[Path]:
+        """List the image files below `folder`, hidden ones aside, in the order of their paths."""
+        images = []
+        for path in sorted(self._candidates(folder)):
+            if (identity := _identity(path)) in self._found:
+                self.files_left_out.append(path)
+            else:
+                self._found.add(identity)
+                images.append(path)
+        return images
+
+    def notes(self) -> list[str]:
+        """Say what was left out, and why."""
+        notes = []
+        if self.links_left_out:
+            shown = listing([str(link) for link in self.links_left_out])
+            notes.append(
+                f"left out {len(self.links_left_out)} linked folders that lead back into the data set: {shown}"
+            )
+        if self.files_left_out:
+            shown = listing([str(path) for path in self.files_left_out])
+            notes.append(f"left out {len(self.files_left_out)} further names of files that count already: {shown}")
+        return notes
+
+    def _candidates(self, folder: Path) -> Iterator[Path]:
+        entered, waiting = {_identity(folder)}, [folder]  # a list, because folders may be nested deeper than Python
+        while waiting:
+            parent = waiting.pop(0)
+            for entry in sorted(os.scandir(parent), key=lambda entry: entry.name):
+                path = Path(parent, entry.name)
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    if (entry.is_symlink() and self._leads_back(path)) or (identity := _identity(path)) in entered:
+                        self.links_left_out.append(path)
+                    else:
+                        entered.add(identity)
+                        waiting.append(path)
+                elif path.suffix.lower() in SUFFIXES and entry.is_file():  # not a pipe or a device, which would block
+                    yield path
+
+    def _leads_back(self, link: Path) -> bool:
+        target = link.resolve()
+        return target.is_relative_to(self.root) or self.root.is_relative_to(target)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Identify a file or folder whatever name leads to it."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
 def images_below(folder: Path) -> list[Path]:
-    """All image files below `folder`, hidden ones aside, in the order of their paths."""
-    found = []
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            Path(parent, name) for name in files if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
-        ]
-    return sorted(found)
+    """List all image files below `folder`, each real file once, hidden ones aside, in the order of their paths."""
+    return ImageWalk(folder).images_below(folder)
 
 
 def leading_number(name: str, largest: int) -> int | None:

@@ -35,6 +35,8 @@ def load_csv(
     are integers. Without `split`, the first half of the sorted classes trains (the larger half if their number is
     odd). Other columns are ignored.
     """
+    if not str(path):
+        raise UserError("no file is named: set data.path to a CSV file with the columns path and label")
     path = Path(path).expanduser()
     if not path.is_file():
         raise UserError(f"there is no file {path}: set data.path to a CSV file with the columns path and label")
@@ -81,6 +83,9 @@ def _columns(path: Path, header: list[str]) -> dict[str, int]:
                 f"{path} has no column {name!r} in row 1 (found: {listing(header) or 'nothing'}): "
                 "the first row must name the columns path,label[,split]"
             )
+    for name in ("path", "label", "split"):
+        if header.count(name) > 1:
+            raise UserError(f"{path} has {header.count(name)} columns {name!r} in row 1: rename or remove all but one")
     return {name: header.index(name) for name in ("path", "label", "split") if name in header}
 
 

@@ -1,8 +1,9 @@
 """A folder of images: one subfolder per class."""
 
+import unicodedata
 from pathlib import Path
 
-from ccp_dml.data.class_folders import images_below
+from ccp_dml.data.class_folders import ImageWalk
 from ccp_dml.data.images import SUFFIXES, ImageFiles, describe_broken, find_broken
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
@@ -21,8 +22,11 @@ def load_folder(
     """Read `root/CLASS/**/IMAGE`, or `root/train/CLASS/**/IMAGE` and `root/test/CLASS/**/IMAGE`.
 
     Without `train` and `test`, the first half of the sorted classes trains (the larger half if their number is odd):
-    sorted by name, or by number if all names are integers. Hidden files and folders are ignored.
+    sorted by name, or by number if all names are integers. Hidden files and folders are ignored, and one real file
+    counts once, whatever links lead to it.
     """
+    if not str(root):
+        raise UserError("no folder is named: set data.root to the folder that holds one subfolder per class")
     root = Path(root).expanduser()
     if not root.is_dir():
         raise UserError(f"there is no folder {root}: set data.root to the folder that holds one subfolder per class")
@@ -31,17 +35,20 @@ def load_folder(
     labels: list[str] = []
     splits: list[str] = []
     notes: list[str] = []
+    walk = ImageWalk(root)
     for split in SPLITS if given else ("",):
         empty = []
         for folder in _subfolders(root / split):
-            images = images_below(folder)
+            images = walk.images_below(folder)
             paths += images
             labels += [folder.name] * len(images)
             splits += [split] * len(images)
             if not images:
                 empty.append(str(folder.relative_to(root)))
         if empty:
-            notes.append(f"left out {len(empty)} class folders without images: {listing(empty)}")
+            notes.append(f"left out {len(empty)} class folders without images of their own: {listing(empty)}")
+        notes += _notes_on_names(_subfolders(root / split))
+    notes += walk.notes()
     if not paths:
         raise UserError(
             f"{root} has no subfolders with images ({', '.join(sorted(SUFFIXES))}): set data.root to the folder that "
@@ -82,3 +89,21 @@ def _has_splits(root: Path) -> bool:
 
 def _subfolders(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _notes_on_names(classes: list[Path]) -> list[str]:
+    """Say which classes may be one: links to one another, and names that differ only in case or Unicode form."""
+    targets = {folder.resolve(): folder for folder in classes if not folder.is_symlink()}
+    notes = [
+        f"class {folder.name} is a link to class {targets[folder.resolve()].name}: the images count once, for the first"
+        for folder in classes
+        if folder.is_symlink() and folder.resolve() in targets
+    ]
+    spellings: dict[str, list[str]] = {}
+    for folder in classes:
+        spellings.setdefault(unicodedata.normalize("NFKC", folder.name).casefold(), []).append(folder.name)
+    return notes + [
+        f"classes {listing([repr(name) for name in names])} differ only in case or Unicode form: are they one class?"
+        for names in spellings.values()
+        if len(names) > 1
+    ]

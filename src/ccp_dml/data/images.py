@@ -15,6 +15,8 @@ from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.digests import digest, file_digest
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""What a file may hold, whatever its name: Pillow goes by content, and for EPS, say, it would start another program."""
 
 
 class ImageFiles:
@@ -66,20 +68,39 @@ def _content(path: Path) -> str:
 
 
 def decode(path: Path) -> Image.Image:
-    """The image as RGB, upright by its EXIF orientation, transparent parts white."""
-    with Image.open(path) as image:
+    """Read an image as RGB, upright by its EXIF orientation, transparent parts white."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no regular file")  # opening a pipe would wait for ever
+    with Image.open(path, formats=FORMATS) as image:
         ImageOps.exif_transpose(image, in_place=True)
         return as_rgb(image)
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
-    """An image of any mode as RGB, transparent parts white."""
-    if image.mode.startswith("I"):  # 16-bit grey, of which Pillow would cut off everything above 255
-        return Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8)).convert("RGB")
+    """Turn an image of any mode into RGB, transparent parts white."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return _eight_bits(image).convert("RGB")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     return image.convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Bring deeper grey values to 0..255, of which Pillow would cut off everything outside.
+
+    Which value is white is known for 16 bits, and for floating point by convention (1.0); for others it is not.
+    """
+    values = np.asarray(image)
+    if image.mode == "F":
+        if not (values.min() >= 0 and values.max() <= 1):  # nor if there is a NaN
+            raise ValueError("its floating-point pixels are not all in 0..1; convert it to 8 bits")
+        values = (values * 255).round()
+    elif image.mode.startswith("I;16") or image.format in ("PNG", "PPM"):  # which older Pillows open as "I"
+        values = values.clip(0, 65535) // 257
+    else:
+        raise ValueError("it has 32-bit integer pixels, of which no value is known to be white; convert it to 8 bits")
+    return Image.fromarray(values.astype(np.uint8))
 
 
 def find_broken(paths: Sequence[Path]) -> dict[int, str]:

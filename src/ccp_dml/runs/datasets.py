@@ -7,6 +7,7 @@ from typing import Any
 from ccp_dml.config.layers import nearest
 from ccp_dml.config.schema import DataConfig, ProtocolConfig
 from ccp_dml.data.csv_table import load_csv
+from ccp_dml.data.duplicates import shared_by_halves
 from ccp_dml.data.features import load_features
 from ccp_dml.data.folder import load_folder
 from ccp_dml.data.glyphs import load_glyphs
@@ -20,7 +21,7 @@ from ccp_dml.data.published.sop import SOP
 from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.data.transforms import eval_transform, train_transform
 from ccp_dml.data.views import without_augmentation
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, listing
 
 PUBLISHED: dict[str, Published] = {published.name: published for published in (CUB, CARS196, SOP, INSHOP, MNIST)}
 """What `ccp data prepare` and `ccp data verify` know."""
@@ -49,11 +50,27 @@ def _glyphs(_: DataConfig) -> DataHalves:
 
 
 def _folder(data: DataConfig) -> DataHalves:
-    return load_folder(_given(data, "root", "the folder with one subfolder per class"), **_image_arguments(data))
+    halves = load_folder(_given(data, "root", "the folder with one subfolder per class"), **_image_arguments(data))
+    return _with_duplicates_told(halves, data)
 
 
 def _csv(data: DataConfig) -> DataHalves:
-    return load_csv(_given(data, "path", "the CSV file"), root=data.root, **_image_arguments(data))
+    halves = load_csv(_given(data, "path", "the CSV file"), root=data.root, **_image_arguments(data))
+    return _with_duplicates_told(halves, data)
+
+
+def _with_duplicates_told(halves: DataHalves, data: DataConfig) -> DataHalves:
+    """Note, or refuse, images that stand in both halves under different names."""
+    shared = shared_by_halves(halves)
+    if not shared:
+        return halves
+    told = (
+        f"{len(shared)} test images are copies of training images, so that scores may be too good: "
+        f"{listing([f'{test} of {train}' for train, test in shared], limit=3)}"
+    )
+    if data.duplicates == "refuse":
+        raise UserError(f"{told}; remove them, or set data.duplicates=tell.")
+    return replace(halves, notes=(*halves.notes, told))
 
 
 def _features(data: DataConfig) -> DataHalves:
