@@ -13,8 +13,9 @@ demo: .venv/ready
 	$(BIN)/ccp train glyphs c2-ccp --out runs/demo/c2-ccp $(call resume,runs/demo/c2-ccp)
 	$(BIN)/ccp report runs/demo/c2 runs/demo/c2-ccp --out runs/demo/report.html
 
+# One process per core; the tests of a file stay together, as they share what is slow to make.
 test: .venv/ready
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

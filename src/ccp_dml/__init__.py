@@ -4,18 +4,18 @@ The parts of the method, for anybody's own training loop; the command `ccp` puts
 network to work.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ccp_dml import losses
-from ccp_dml.evaluation import embed
-from ccp_dml.functional.distances import clip_normalise
-from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
-from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
-from ccp_dml.projections import IterativeProjections, ProximalPull
-from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective, draw_pool
-
 if TYPE_CHECKING:
-    from ccp_dml.serving.stored_model import load as load
+    from ccp_dml import losses
+    from ccp_dml.evaluation import embed
+    from ccp_dml.functional.distances import clip_normalise
+    from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
+    from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
+    from ccp_dml.projections import IterativeProjections, ProximalPull
+    from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective, draw_pool
+    from ccp_dml.serving.stored_model import load
 
 __all__ = [
     "BatchObjective",
@@ -34,11 +34,31 @@ __all__ = [
     "retrieval_scores",
 ]
 
+_HOMES = {
+    "BatchObjective": "proxies",
+    "ClassProxies": "proxies",
+    "IterativeProjections": "projections",
+    "ProximalPull": "projections",
+    "ProxyObjective": "proxies",
+    "RetrievalScores": "functional.retrieval",
+    "clip_normalise": "functional.distances",
+    "covering_radius": "functional.kcenter",
+    "draw_pool": "proxies",
+    "embed": "evaluation",
+    "greedy_k_center": "functional.kcenter",
+    "load": "serving.stored_model",
+    "retrieval_scores": "functional.retrieval",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import `load` when it is asked for: it needs timm and Lightning, which someone's own loop may do without."""
-    if name == "load":
-        from ccp_dml.serving.stored_model import load
+    """Import a public name when it is first used: torch takes seconds, which `ccp --help` or Tab should not."""
+    if name == "losses":
+        return import_module("ccp_dml.losses")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ccp_dml' has no attribute {name!r}")
+    return getattr(import_module(f"ccp_dml.{_HOMES[name]}"), name)
 
-        return load
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,6 +3,8 @@
 import errno
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -22,12 +24,27 @@ from ccp_dml.errors import NonFiniteError, UserError
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 app = typer.Typer(
-    help="Deep metric learning with chance constraints: train, compare and explain embeddings.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ccp-dml {version('ccp-dml')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Deep metric learning with chance constraints: train, compare and explain embeddings."""
+
+
 app.command()(train)
 app.command()(config)
 app.command()(evaluate)

@@ -11,11 +11,34 @@ from rich.console import Console
 out = Console()
 err = Console(stderr=True)
 
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """Offer the shipped recipes to the shell; files of one's own it completes by itself."""
+    from ccp_dml.config.layers import shipped_recipes
+
+    return [name for name in shipped_recipes() if name.startswith(incomplete)]
+
+
+def complete_setting(incomplete: str) -> list[str]:
+    """Offer the keys of the configuration to the shell."""
+    from ccp_dml.config.layers import known_keys
+
+    return [f"{key}=" for key in known_keys() if key.startswith(incomplete)]
+
+
 Recipes = Annotated[
-    list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Shipped names or TOML files, layered left to right.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECIPE]...",
+        help="Shipped names or TOML files, layered left to right.",
+        autocompletion=complete_recipe,
+    ),
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.", autocompletion=complete_setting
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that `ccp train` wrote.")]

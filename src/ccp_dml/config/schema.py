@@ -37,8 +37,10 @@ class ModelConfig(Section):
     pretrained: bool = Field(False, description="let timm download its weights, unless `weights` names a file")
     input_mean: tuple[float, float, float] | None = Field(None, description="RGB, 0..1; unset: the backbone's own")
     input_std: tuple[float, float, float] | None = Field(None, description="RGB, 0..1; unset: the backbone's own")
-    embedding_dim: int = Field(128, ge=1)
-    pooling: Literal["gap", "gap+gmp"] = "gap"
+    embedding_dim: int = Field(128, ge=1, description="numbers in an embedding")
+    pooling: Literal["gap", "gap+gmp"] = Field(
+        "gap", description="global average pooling, or its sum with global maximum pooling (D21)"
+    )
     normalise: Literal["clip", "l2"] = Field("clip", description="v / max(1, ||v||), or true L2 (D20)")
     freeze_batch_norm: bool = Field(True, description="no statistics and no affine updates (D14)")
     freeze_backbone: bool = Field(False, description="train the head only, on features that are computed once")
@@ -54,7 +56,7 @@ class LossConfig(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
-    name: str = "c2"
+    name: str = Field("c2", description="the loss; see `ccp list losses`")
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -67,16 +69,16 @@ class TrainConfig(Section):
     patience: int = Field(60, ge=1, description="evaluations without improvement that end the run (D3)")
     min_improvement: float = Field(1e-5, ge=0, description="what counts as an improvement of MAP@R, 0..1 scale")
     warm_up_epochs: float = Field(0.0, ge=0, description="passes over the data in which the backbone rests")
-    classes_per_batch: int = Field(8, ge=2)
-    images_per_class: int = Field(4, ge=1)
+    classes_per_batch: int = Field(8, ge=2, description="different classes in a training step")
+    images_per_class: int = Field(4, ge=1, description="images of each of these classes")
 
 
 class OptimConfig(Section):
-    lr: float = Field(1e-5, gt=0)
+    lr: float = Field(1e-5, gt=0, description="learning rate of Adam (D16)")
     proxy_lr_factor: float = Field(1.0, gt=0, description="learning rate of proxies, as a multiple of the network's")
     weight_decay: float = Field(1e-4, ge=0, description="coupled L2, on everything but normalisation layers (D13)")
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = Field(1e-8, gt=0)
+    betas: tuple[float, float] = Field((0.9, 0.999), description="decay rates of Adam's moments (D16)")
+    eps: float = Field(1e-8, gt=0, description="what Adam adds to the denominator (D16)")
     clip_norm: float = Field(10.0, gt=0, description="largest global norm of the gradient (D15)")
 
 
@@ -85,8 +87,8 @@ class CcpConfig(Section):
         "off", description="no proxies; proxies chosen once; Algorithm 1"
     )
     weight: float = Field(2e-4, ge=0, description="lambda, the pull towards the previous solution")
-    proxies_per_class: int = Field(8, ge=1, description="P")
-    pool_per_class: int = Field(12, ge=1, description="b (D9)")
+    proxies_per_class: int = Field(8, ge=1, description="P, the proxies of each class")
+    pool_per_class: int = Field(12, ge=1, description="b, the images of each class that proxies are chosen from (D9)")
     start_step: int = Field(0, ge=0, description="steps without proxies at first, for training from scratch")
     patience: int = Field(3, ge=1, description="evaluations without improvement that end a problem (D3)")
     pair_weight: float = Field(0.1, ge=0, description="weight of the loss inside the batch (D4)")
@@ -124,9 +126,11 @@ class ProtocolConfig(Section):
 
 
 class RunConfig(Section):
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, description="every random choice follows from it; same as --seed")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps")
-    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
+    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = Field(
+        "32-true", description="of numbers in training, as Lightning Fabric names it"
+    )
     workers: int | None = Field(None, ge=0, description="processes that load images; unset: as the data asks for")
     cache: str | None = Field(None, description="folder of a frozen backbone's features; unset: the user's cache")
     evaluation_batch: int = Field(128, ge=1, description="images embedded at once outside training")

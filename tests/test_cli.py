@@ -1,0 +1,66 @@
+"""The way in: the version, completion by the shell, and `python -m ccp_dml`."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import ccp_dml
+from ccp_dml.cli import main
+
+COMMAND = Path(sys.executable).with_name("ccp")
+
+
+def complete(*words):
+    """Ask as bash does when Tab is pressed behind the last word."""
+    environment = os.environ | {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    asked = subprocess.run(
+        [COMMAND], env=environment | {"_CCP_COMPLETE": "complete_bash"}, capture_output=True, text=True, timeout=120
+    )
+    assert asked.returncode == 0, asked.stderr
+    return asked.stdout.split()
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ccp-dml {version('ccp-dml')}\n"
+
+
+def test_the_module_runs_as_the_command():
+    asked = subprocess.run([sys.executable, "-m", "ccp_dml", "list", "datasets"], capture_output=True, text=True)
+    assert asked.returncode == 0, asked.stderr
+    assert "glyphs" in asked.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["ccp", "tra"], ["train"]),
+        (["ccp", "train", "cu"], ["cub"]),
+        (["ccp", "train", "cub", "--set", "ccp.pair"], ["ccp.pair_weight="]),
+    ],
+)
+def test_the_shell_completes_commands_recipes_and_keys(words, expected):
+    assert complete(*words) == expected
+
+
+def test_a_script_for_the_shell_can_be_had(monkeypatch, capsys):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    assert main(["--show-completion", "bash"]) == 0
+    assert "COMP_WORDS" in capsys.readouterr().out
+
+
+def test_help_does_not_wait_for_torch():
+    program = "import sys; import ccp_dml.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_every_public_name_is_there():
+    for name in ccp_dml.__all__:
+        assert getattr(ccp_dml, name) is not None
+    assert set(ccp_dml.__all__) <= set(dir(ccp_dml))
+    with pytest.raises(AttributeError, match="no attribute 'embedd'"):
+        _ = ccp_dml.embedd
