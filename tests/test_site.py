@@ -106,7 +106,8 @@ def test_pages_fit_in_both_schemes(site, browser, artefacts, scheme, width):
 def test_search_works_from_the_file_system(site, browser):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto((site / "index.html").as_uri())
-    page.fill("input[data-md-component=search-query]", "covering radius")
+    page.click("input[data-md-component=search-query]")
+    page.keyboard.type("covering radius")
     page.wait_for_selector(".md-search-result__item", timeout=20_000)
     assert "covering" in page.inner_text(".md-search-result__list").lower()
     page.close()
