@@ -1,17 +1,31 @@
-"""The two ways a run ends early. The command line turns both into one clear sentence."""
+"""The two ways a run ends early, and the phrases that their messages share.
+
+The command line turns both errors into one clear sentence. A part that knows no configuration names its own arguments
+in backticks (`root`); `config.layers.naming_keys` turns them into the keys that a user sets (data.root).
+"""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 
-class UserError(Exception):
+class UserError(ValueError):
     """A mistake in what the user gave us. The message names the input and the remedy."""
 
 
-class NonFiniteError(Exception):
-    """Training produced NaN or infinity. The message names the step, the tensor and what to try."""
+class NonFiniteError(ArithmeticError):
+    """Training produced NaN or infinity. The message names the step and the tensor."""
+
+
+def did_you_mean(name: str, candidates: Sequence[str], most: int = 2, cutoff: float = 0.6) -> str:
+    """Suggest the candidates nearest to `name`: '; did you mean ...', or nothing where nothing is near.
+
+    `cutoff` is the least similarity, from 0 (anything) to 1 (the same name).
+    """
+    matches = get_close_matches(name, candidates, n=most, cutoff=cutoff)
+    return f"; did you mean {' or '.join(map(repr, matches))}" if matches else ""
 
 
 def listing(names: Sequence[str], limit: int = 5) -> str:
-    """`a, b, c and 4 more`: the first `limit` names, and how many are left."""
+    """List the first `limit` names and count the rest: `a, b, c and 4 more`."""
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")

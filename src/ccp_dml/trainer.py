@@ -181,8 +181,7 @@ class Trainer:
         embeddings, loss, norm = history[row].tolist()
         raise NonFiniteError(
             f"Step {first + row + 1}: the {name} is not finite (largest embedding entry {embeddings:.4g}, "
-            f"loss {loss:.4g}, gradient norm {norm:.4g}). Try a smaller optim.lr or run.precision=32-true, and look "
-            "for broken inputs; the checkpoint of the last evaluation is intact."
+            f"loss {loss:.4g}, gradient norm {norm:.4g})."
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 import pytest
 
-from ccp_dml.config.layers import known_keys, resolve, shipped_recipes
+from ccp_dml.config.layers import known_keys, naming_keys, resolve, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 
@@ -134,3 +134,13 @@ def test_features_train_as_a_head_on_a_frozen_backbone_does():
     assert features.model.head_init == frozen.model.head_init
     assert features.model.backbone == "identity"
     assert frozen.model.freeze_backbone
+
+
+def test_errors_of_parts_name_the_keys_that_set_their_arguments():
+    told = r"^set data\.root, or data\.skip_broken=true; `weights` and `ccp x` stay$"
+    with pytest.raises(UserError, match=told), naming_keys("data"):
+        raise UserError("set `root`, or `skip_broken`=true; `weights` and `ccp x` stay")
+    unnamed = UserError("no argument in it")
+    with pytest.raises(UserError) as caught, naming_keys("data"):
+        raise unnamed
+    assert caught.value is unnamed

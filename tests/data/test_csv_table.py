@@ -70,7 +70,7 @@ def test_paths_start_at_root_if_given(root, transforms):
 
 
 def test_missing_table(tmp_path, transforms):
-    with pytest.raises(UserError, match=r"no file .*nowhere\.csv: set data\.path"):
+    with pytest.raises(UserError, match=r"no file .*nowhere\.csv: set `path`"):
         load_csv(tmp_path / "nowhere.csv", **transforms)
 
 
@@ -106,7 +106,7 @@ def test_missing_file_names_row_column_and_remedy(refusal, root):
     assert "in row 4, column 'path', that does not exist" in message
     assert str(root / "images/gone.png") in message
     assert "(2 of 7 are missing)" in message
-    assert "data.root" in message
+    assert "`root`" in message
 
 
 def test_missing_and_broken_files_are_left_out_if_asked(root, transforms, write_broken):

@@ -62,7 +62,7 @@ def test_huge_integer_labels_keep_their_value(tmp_path):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(UserError, match=r"no features file .*nowhere\.npz: set data\.path"):
+    with pytest.raises(UserError, match=r"no features file .*nowhere\.npz: set `path`"):
         load_features(tmp_path / "nowhere.npz")
 
 

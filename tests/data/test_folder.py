@@ -39,7 +39,7 @@ def test_a_class_may_be_called_train(write_images, transforms):
 
 def test_one_split_without_the_other(write_images, transforms):
     root = write_images(*(f"train/{name}/{i}.png" for name in "ab" for i in range(2)))
-    with pytest.raises(UserError, match=r"class folders in 'train' but none in 'test': .* set data\.root to .*/train"):
+    with pytest.raises(UserError, match=r"class folders in 'train' but none in 'test': .* set `root` to .*/train"):
         load_folder(root, **transforms)
 
 
@@ -57,7 +57,7 @@ def test_hidden_and_other_files_are_ignored_and_nested_ones_found(write_images, 
 
 
 def test_missing_folder(tmp_path, transforms):
-    with pytest.raises(UserError, match=r"no folder .*nowhere: set data\.root"):
+    with pytest.raises(UserError, match=r"no folder .*nowhere: set `root`"):
         load_folder(tmp_path / "nowhere", **transforms)
 
 
@@ -65,7 +65,7 @@ def test_missing_folder(tmp_path, transforms):
 def test_folder_without_images_in_subfolders(write_images, transforms, names):
     root = write_images(*names)
     (root / "class").mkdir()
-    with pytest.raises(UserError, match=rf"{root.name} has no subfolders with images \(.*\.jpg.*set data\.root"):
+    with pytest.raises(UserError, match=rf"{root.name} has no subfolders with images \(.*\.jpg.*set `root`"):
         load_folder(root, **transforms)
 
 
@@ -77,7 +77,7 @@ def test_one_class(write_images, transforms):
 
 def test_training_class_with_one_image(write_images, transforms):
     root = write_images("a/1.png", "a/2.png", "b/1.png", "c/1.png", "c/2.png", "d/1.png", "d/2.png", "e/1.png")
-    with pytest.raises(UserError, match=r"single image \(b\): .*data\.drop_small_classes=true"):
+    with pytest.raises(UserError, match=r"single image \(b\): .*`drop_small_classes`=true"):
         load_folder(root, **transforms)
     halves = load_folder(root, **transforms, drop_small_classes=True)
     assert halves.train.class_names == ("a", "c")

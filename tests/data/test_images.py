@@ -89,7 +89,7 @@ def test_augmentation_is_a_function_of_the_seed_and_differs_between_repetitions(
 @pytest.mark.parametrize("suffix", ["jpg", "png"])
 def test_unreadable_image_is_named_with_the_remedy(write_broken, transforms, suffix):
     path = write_broken(f"half.{suffix}")
-    with pytest.raises(UserError, match=rf"cannot read the image .*half\.{suffix} \(.+\): .*data\.skip_broken=true"):
+    with pytest.raises(UserError, match=rf"cannot read the image .*half\.{suffix} \(.+\): .*`skip_broken`=true"):
         ImageFiles([path], **transforms).load(torch.tensor([0]), None)
 
 

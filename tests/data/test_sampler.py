@@ -141,10 +141,10 @@ def test_ranks_share_out_whole_classes_of_the_same_global_batch():
 
 
 def test_classes_that_ranks_cannot_share_are_an_error():
-    with pytest.raises(UserError, match=r"train\.classes_per_batch=4 .* 3 processes: make it a multiple of 3"):
+    with pytest.raises(UserError, match=r"`classes_per_batch`=4 .* 3 processes: make it a multiple of 3"):
         ClassBalancedBatches(labels_of_sizes([8] * 8), 4, 3, seed=1, rank=0, world_size=3)
 
 
 def test_too_few_classes_are_an_error_that_names_the_setting():
-    with pytest.raises(UserError, match=r"train\.classes_per_batch=8 .* only 5: lower it to 5"):
+    with pytest.raises(UserError, match=r"`classes_per_batch`=8 .* only 5: lower it to 5"):
         ClassBalancedBatches(labels_of_sizes([8] * 5), 8, 4, seed=0)

@@ -51,18 +51,18 @@ def test_fold_split_divides_by_class_and_renumbers():
 
 @pytest.mark.parametrize("fold", [-1, 4])
 def test_fold_out_of_range_names_the_setting(fold):
-    with pytest.raises(UserError, match=rf"protocol\.fold={fold} is out of range: choose 0 to 3"):
+    with pytest.raises(UserError, match=rf"`fold`={fold} is out of range: choose 0 to 3"):
         fold_split(ten_classes(), fold)
 
 
 def test_a_single_fold_is_an_error():
-    with pytest.raises(UserError, match=r"protocol\.folds=1 leaves no classes"):
+    with pytest.raises(UserError, match=r"`folds`=1 leaves no classes"):
         fold_split(ten_classes(), 0, folds=1)
 
 
 def test_folds_of_one_class_are_an_error():
     assert len(fold_split(ten_classes(), 0, folds=5)[1].class_names) == 2
-    with pytest.raises(UserError, match=r"10 training classes are too few for protocol\.folds=6"):
+    with pytest.raises(UserError, match=r"10 training classes are too few for `folds`=6"):
         fold_split(ten_classes(), 0, folds=6)
 
 
@@ -91,13 +91,13 @@ def test_images_are_held_out_of_every_class_in_contiguous_parts():
 
 
 def test_images_cannot_be_held_out_of_a_small_class():
-    with pytest.raises(UserError, match=r"class b has 7 training images, too few .* protocol\.folds=4"):
+    with pytest.raises(UserError, match=r"class b has 7 training images, too few .* `folds`=4"):
         hold_out_images(three_classes((8, 7, 8)), 0)
 
 
 @pytest.mark.parametrize(("fold", "folds"), [(-1, 4), (4, 4), (0, 1)])
 def test_fold_of_images_out_of_range(fold, folds):
-    with pytest.raises(UserError, match=rf"protocol\.folds?={fold if folds > 1 else folds}"):
+    with pytest.raises(UserError, match=rf"`folds?`={fold if folds > 1 else folds}"):
         hold_out_images(three_classes(), fold, folds)
 
 
@@ -129,7 +129,7 @@ def test_odd_number_of_classes_trains_on_one_more_and_tells_of_a_lone_test_class
 
 
 def test_training_classes_with_one_image_are_named_with_the_remedy():
-    with pytest.raises(UserError, match=r"single image \(b, d\): .* data\.drop_small_classes=true"):
+    with pytest.raises(UserError, match=r"single image \(b, d\): .* `drop_small_classes`=true"):
         halves("aabccdeeffgghh")
 
 

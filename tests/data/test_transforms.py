@@ -85,5 +85,5 @@ def test_seed_decides_and_global_state_stays():
 
 
 def test_crop_larger_than_the_image_is_an_error():
-    with pytest.raises(UserError, match=r"data\.crop=300 does not fit into data\.resize=256"):
+    with pytest.raises(UserError, match=r"`crop`=300 does not fit into `resize`=256"):
         eval_transform(256, 300)

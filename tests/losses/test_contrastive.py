@@ -5,7 +5,6 @@ import torch
 from pytorch_metric_learning import distances, reducers
 from pytorch_metric_learning import losses as pml
 
-from ccp_dml.errors import UserError
 from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss
 
 # Two of class 0 and one of class 1, at (0, 0), (0.3, 0.4) and (0.6, 0): distances .5 (positive), .6 and .5 (negative).
@@ -86,10 +85,10 @@ def test_c1_agrees_with_pytorch_metric_learning(crowd):
 
 @pytest.mark.parametrize("margins", [(-0.1, 0.5), (0.6, 0.5)])
 def test_c2_refuses_margins_in_the_wrong_order(margins):
-    with pytest.raises(UserError, match="0 <= positive_margin <= negative_margin"):
+    with pytest.raises(ValueError, match="0 <= positive_margin <= negative_margin"):
         ContrastiveLoss(*margins)
 
 
 def test_c1_refuses_a_margin_that_is_no_similarity():
-    with pytest.raises(UserError, match=r"\[-1, 1\], got 2"):
+    with pytest.raises(ValueError, match=r"\[-1, 1\], got 2"):
         CosineContrastiveLoss(2.0)

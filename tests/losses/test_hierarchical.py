@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 
-from ccp_dml.errors import UserError
 from ccp_dml.losses import HierarchicalProxyAnchorLoss
 from ccp_dml.losses.hierarchical import k_means
 
@@ -145,7 +144,7 @@ def test_number_of_clusters():
 
 @pytest.mark.parametrize("wrong", [{"clusters": 1}, {"cluster_every": 0.0}, {"coarse_weight": -0.1}])
 def test_impossible_arguments(wrong):
-    with pytest.raises(UserError, match="HPL-PA needs"):
+    with pytest.raises(ValueError, match="HPL-PA needs"):
         make(**wrong)
 
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import clip_normalise, l2_normalise
 from ccp_dml.losses import LOSSES
 
@@ -98,7 +97,7 @@ def test_normalisation_is_that_of_the_constructor(loss, crowd):
         torch.testing.assert_close(values[-1], type(loss)(normalise="none")(normalise(e), y, normalise(r), ry))
     assert not torch.isclose(values[0], values[1])
     assert loss(e, y, r, ry) == values[0]  # the default is "clip"
-    with pytest.raises(UserError, match="clip, l2, none, got 'L2'"):
+    with pytest.raises(ValueError, match="clip, l2, none, got 'L2'"):
         type(loss)(normalise="L2")
 
 

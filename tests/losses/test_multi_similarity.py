@@ -4,7 +4,6 @@ import pytest
 import torch
 from pytorch_metric_learning import losses as pml
 
-from ccp_dml.errors import UserError
 from ccp_dml.losses import MultiSimilarityLoss
 
 PARAMETERS = [(2.0, 40.0, 0.5), (14.35, 75.83, 0.66)]
@@ -57,5 +56,5 @@ def test_does_not_overflow_where_a_plain_exponential_would():
 
 @pytest.mark.parametrize("parameters", [(0.0, 40.0), (2.0, -1.0)])
 def test_refuses_exponents_that_are_not_positive(parameters):
-    with pytest.raises(UserError, match="alpha > 0 and beta > 0"):
+    with pytest.raises(ValueError, match="alpha > 0 and beta > 0"):
         MultiSimilarityLoss(*parameters)

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from ccp_dml.errors import UserError
 from ccp_dml.losses import ProxyAnchorLoss, ProxyNcaPlusPlusLoss, SoftTripleLoss
 
 CLASSES, DIM = 5, 6
@@ -146,5 +145,5 @@ class TestEveryProxyLoss:
     ],
 )
 def test_impossible_arguments(make, wrong):
-    with pytest.raises(UserError, match=next(iter(wrong))):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
         make(**wrong, classes=3, dim=2)

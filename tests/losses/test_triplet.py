@@ -3,7 +3,6 @@ import torch
 from pytorch_metric_learning import distances
 from pytorch_metric_learning import losses as pml
 
-from ccp_dml.errors import UserError
 from ccp_dml.losses import TripletLoss, triplet
 
 
@@ -86,5 +85,5 @@ def test_blocks_do_not_change_the_result(crowd, monkeypatch):
 
 
 def test_refuses_a_negative_margin():
-    with pytest.raises(UserError, match="must not be negative, got -1"):
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
         TripletLoss(-1.0)

@@ -134,5 +134,5 @@ def test_float_images_are_on_the_same_scale(backbone: BNInception) -> None:
 
 
 def test_features_instead_of_images_are_refused(backbone: BNInception) -> None:
-    with pytest.raises(UserError, match=r"\(4, 512\).*model.backbone=identity"):
+    with pytest.raises(UserError, match=r"\(4, 512\).*choose the backbone identity"):
         backbone(torch.zeros(4, 512))

@@ -107,7 +107,7 @@ def test_failing_download_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> N
         return create_model(name, **arguments)
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(UserError, match=r"test_resnet .* \(OSError: Name or service not known\).*model.weights=FILE$"):
+    with pytest.raises(UserError, match=r"test_resnet .* \(OSError: Name or service not known\).*`weights`=FILE$"):
         create_backbone("test_resnet", pretrained=True)
 
 

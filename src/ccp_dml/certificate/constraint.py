@@ -79,7 +79,7 @@ def with_given(own: Constraint | None, beta: float | None, alpha: float | None) 
     if beta is not None:
         if not 0 < beta <= FARTHEST:
             raise UserError(
-                f"--beta {beta:g} is out of range: distances between normalised embeddings lie between 0 and "
+                f"beta = {beta:g} is out of range: distances between normalised embeddings lie between 0 and "
                 f"{FARTHEST:g}, so give a threshold in between."
             )
         own = _moved(own, beta)
@@ -90,7 +90,7 @@ def with_alpha(constraint: Constraint, alpha: float) -> Constraint:
     """The same beta with a user's `alpha`, which is on distances."""
     if not 0 < alpha <= constraint.beta:
         raise UserError(
-            f"--alpha {alpha:g} is out of range: Markov's bound needs 0 < alpha <= beta, and beta is "
+            f"alpha = {alpha:g} is out of range: Markov's bound needs 0 < alpha <= beta, and beta is "
             f"{constraint.beta:.4g}."
         )
     return replace(constraint, alpha=alpha, scale="distance")

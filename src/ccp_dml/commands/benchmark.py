@@ -98,8 +98,8 @@ def benchmark(
 
 def refuse_unknown_paper(name: str | None) -> None:
     from ccp_dml.benchmark.paper import DATASETS
-    from ccp_dml.config.layers import nearest
+    from ccp_dml.errors import did_you_mean
 
     if name is not None and name not in DATASETS:
-        known = nearest(name, list(DATASETS)) or f"; there are {', '.join(DATASETS)}"
+        known = did_you_mean(name, list(DATASETS)) or f"; there are {', '.join(DATASETS)}"
         raise UserError(f"--paper: the paper has no data set {name!r}{known}.")

@@ -84,11 +84,11 @@ def verify(
 
 
 def _published(name: str) -> "Published":
-    from ccp_dml.config.layers import nearest
+    from ccp_dml.errors import did_you_mean
     from ccp_dml.runs.datasets import PUBLISHED
 
     if name not in PUBLISHED:
-        known = nearest(name, list(PUBLISHED)) or f"; there are {', '.join(PUBLISHED)}"
+        known = did_you_mean(name, list(PUBLISHED)) or f"; there are {', '.join(PUBLISHED)}"
         raise UserError(f"{name!r} is no published data set{known}.")
     return PUBLISHED[name]
 

@@ -119,11 +119,11 @@ def study(
 
 
 def study_named(name: str) -> "Study":
-    from ccp_dml.config.layers import nearest
+    from ccp_dml.errors import did_you_mean
     from ccp_dml.studies import STUDIES
 
     if name not in STUDIES:
-        known = nearest(name, list(STUDIES)) or f"; there are {', '.join(STUDIES)}"
+        known = did_you_mean(name, list(STUDIES)) or f"; there are {', '.join(STUDIES)}"
         raise UserError(f"There is no study {name!r}{known}.")
     return STUDIES[name]
 

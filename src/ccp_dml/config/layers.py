@@ -1,9 +1,9 @@
 """From recipes, TOML files and `--set KEY=VALUE` to one checked configuration that knows where its values came from."""
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time
 from importlib import resources
@@ -14,12 +14,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from ccp_dml.config.schema import Config
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, did_you_mean
 
 Tables = dict[str, Any]
 
 SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 """`.5` and `5.`, which people type and TOML does not know."""
+
+ARGUMENT = re.compile(r"`([a-z_]+)`")
+"""How the message of a part names an argument; see `naming_keys`."""
 
 RECIPE_KINDS = ("datasets", "modes", "methods", "protocols", "studies")
 
@@ -114,13 +117,23 @@ def refuse_unknown(key: str, origin: str) -> None:
     keys = known_keys()
     if key in keys or (key.startswith("loss.") and key.count(".") == 1):
         return
-    raise UserError(f"Unknown key {key!r} ({origin}){nearest(key, keys)}; `ccp config` lists every key.")
+    raise UserError(f"Unknown key {key!r} ({origin}){did_you_mean(key, keys)}; `ccp config` lists every key.")
 
 
-def nearest(name: str, candidates: Sequence[str]) -> str:
-    """'; did you mean ...' for the nearest names, or nothing where nothing is near."""
-    matches = difflib.get_close_matches(name, candidates, n=2, cutoff=0.6)
-    return f"; did you mean {' or '.join(map(repr, matches))}" if matches else ""
+@contextmanager
+def naming_keys(*sections: str) -> Iterator[None]:
+    """Let errors of parts speak of keys: an argument that they name in backticks (`root`) becomes data.root.
+
+    Parts know no configuration; `sections` are those that their arguments come from.
+    """
+    keys = {name: key for key in known_keys() for section, name in [key.split(".")] if section in sections}
+    try:
+        yield
+    except UserError as error:
+        told = ARGUMENT.sub(lambda found: keys.get(found[1], found[0]), str(error))
+        if told == str(error):
+            raise
+        raise UserError(told) from error
 
 
 def parse_setting(text: str) -> Layer:
@@ -170,7 +183,7 @@ def read_recipe(name: str) -> Layer:
     if file is None:
         file = Path(name)
         if not file.is_file():
-            known = nearest(name, list(shipped)) or "; `ccp list recipes` names them all"
+            known = did_you_mean(name, list(shipped)) or "; `ccp list recipes` names them all"
             raise UserError(f"There is no recipe {name!r}, shipped or as a TOML file{known}.")
     try:
         return Layer(name, tomllib.loads(file.read_text(encoding="utf-8")))

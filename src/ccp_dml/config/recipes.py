@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ccp_dml.config.layers import nearest, read_recipe, shipped_recipes
-from ccp_dml.errors import UserError
+from ccp_dml.config.layers import read_recipe, shipped_recipes
+from ccp_dml.errors import UserError, did_you_mean
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
@@ -14,7 +14,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
         if not method:
             raise UserError(f"--methods {text!r} has an empty name; write names separated by commas, as in c2,c2-ccp.")
         if method not in shipped and not is_recipe_file(method):
-            known = nearest(method, list(shipped)) or "; `ccp list methods` names them all"
+            known = did_you_mean(method, list(shipped)) or "; `ccp list methods` names them all"
             raise UserError(f"--methods: there is no method {method!r}, shipped or as a TOML file{known}.")
     labels = [recipe_label(method) for method in methods]
     for label in labels:
@@ -28,7 +28,7 @@ def parse_data(names: str) -> str:
     first, *others = names.split(",")
     shipped = shipped_recipes("datasets")
     if first not in shipped and not is_recipe_file(first):
-        known = nearest(first, list(shipped)) or f"; there are {', '.join(shipped)}"
+        known = did_you_mean(first, list(shipped)) or f"; there are {', '.join(shipped)}"
         raise UserError(f"--data: there is no data set {first!r}, shipped or as a TOML file{known}.")
     for name in others:
         read_recipe(name)

@@ -39,7 +39,7 @@ def load_csv(
         raise UserError("no file is named: set data.path to a CSV file with the columns path and label")
     path = Path(path).expanduser()
     if not path.is_file():
-        raise UserError(f"there is no file {path}: set data.path to a CSV file with the columns path and label")
+        raise UserError(f"there is no file {path}: set `path` to a CSV file with the columns path and label")
     rows = _read(path, path.parent if root is None else Path(root).expanduser())
     rows, notes = _without_duplicates(path, rows)
     if skip_broken:
@@ -127,6 +127,6 @@ def _check_files(path: Path, rows: list[Row]) -> None:
     if missing:
         raise UserError(
             f"{path} names a file in row {missing[0].number}, column 'path', that does not exist: {missing[0].path} "
-            f"({len(missing)} of {len(rows)} are missing): correct the path, set data.root to the folder that paths "
-            "start from, or set data.skip_broken=true to leave out such rows"
+            f"({len(missing)} of {len(rows)} are missing): correct the path, set `root` to the folder that paths "
+            "start from, or set `skip_broken`=true to leave out such rows"
         )

@@ -64,7 +64,7 @@ def load_features(path: str | Path, *, drop_small_classes: bool = False) -> Data
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
-        raise UserError(f"there is no features file {path}: set data.path to an .npz file")
+        raise UserError(f"there is no features file {path}: set `path` to an .npz file")
     try:
         archive = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:

@@ -29,7 +29,7 @@ def load_folder(
         raise UserError("no folder is named: set data.root to the folder that holds one subfolder per class")
     root = Path(root).expanduser()
     if not root.is_dir():
-        raise UserError(f"there is no folder {root}: set data.root to the folder that holds one subfolder per class")
+        raise UserError(f"there is no folder {root}: set `root` to the folder that holds one subfolder per class")
     given = _has_splits(root)
     paths: list[Path] = []
     labels: list[str] = []
@@ -51,12 +51,12 @@ def load_folder(
     notes += walk.notes()
     if not paths:
         raise UserError(
-            f"{root} has no subfolders with images ({', '.join(sorted(SUFFIXES))}): set data.root to the folder that "
+            f"{root} has no subfolders with images ({', '.join(sorted(SUFFIXES))}): set `root` to the folder that "
             "holds one subfolder per class"
         )
     if len(set(labels)) == 1:
         raise UserError(
-            f"{root} has images of only one class, in the subfolder {labels[0]}: set data.root to the folder that "
+            f"{root} has images of only one class, in the subfolder {labels[0]}: set `root` to the folder that "
             "holds one subfolder per class, or add classes"
         )
     if given and (others := [folder.name for folder in _subfolders(root) if folder.name not in SPLITS]):
@@ -81,7 +81,7 @@ def _has_splits(root: Path) -> bool:
     if len(found) == 1:
         (missing,) = set(SPLITS) - set(found)
         raise UserError(
-            f"{root} has class folders in {found[0]!r} but none in {missing!r}: add them, or set data.root to "
+            f"{root} has class folders in {found[0]!r} but none in {missing!r}: add them, or set `root` to "
             f"{root / found[0]} to use the first half of its classes for training"
         )
     return bool(found)

@@ -56,7 +56,7 @@ class ImageFiles:
 def unreadable(path: Path, error: Exception) -> UserError:
     return UserError(
         f"cannot read the image {path} ({reason_of(error)}): repair or remove it, "
-        "or set data.skip_broken=true to leave out such files"
+        "or set `skip_broken`=true to leave out such files"
     )
 
 

@@ -55,12 +55,12 @@ class ClassBalancedBatches:
         classes, counts = labels.unique(return_counts=True)
         if len(classes) < classes_per_batch:
             raise UserError(
-                f"train.classes_per_batch={classes_per_batch} needs as many training classes, but there are only "
+                f"`classes_per_batch`={classes_per_batch} needs as many training classes, but there are only "
                 f"{len(classes)}: lower it to {len(classes)} or less, or add classes"
             )
         if classes_per_batch % world_size:
             raise UserError(
-                f"train.classes_per_batch={classes_per_batch} cannot be shared out in whole classes among {world_size} "
+                f"`classes_per_batch`={classes_per_batch} cannot be shared out in whole classes among {world_size} "
                 f"processes: make it a multiple of {world_size}"
             )
         self.classes_per_batch = classes_per_batch

@@ -40,7 +40,7 @@ def fold_split(train: LabelledSet, fold: int, folds: int = 4) -> tuple[LabelledS
     _refuse_wrong_fold(fold, folds)
     if num_classes < 2 * folds:  # among the images of a single class every retrieval is right, and there is no score
         raise UserError(
-            f"{num_classes} training classes are too few for protocol.folds={folds}, as each fold needs at least two: "
+            f"{num_classes} training classes are too few for `folds`={folds}, as each fold needs at least two: "
             "use fewer folds, or add classes"
         )
     validation = class_quarters(num_classes, folds)[fold]
@@ -60,7 +60,7 @@ def hold_out_images(train: LabelledSet, fold: int, folds: int = 4) -> tuple[Labe
         rows = (train.labels == number).nonzero().flatten()
         if len(rows) < 2 * folds:  # a part of one image finds nothing of its class
             raise UserError(
-                f"class {name} has {len(rows)} training images, too few to hold out a part for protocol.folds={folds}, "
+                f"class {name} has {len(rows)} training images, too few to hold out a part for `folds`={folds}, "
                 "as each part needs at least two: use fewer folds, or add images"
             )
         held_out[rows[len(rows) * fold // folds : len(rows) * (fold + 1) // folds]] = True
@@ -73,14 +73,14 @@ def _rows(data: LabelledSet, chosen: torch.Tensor) -> LabelledSet:
 
 
 HOLD_OUT = {"classes": fold_split, "images": hold_out_images}
-"""What `protocol.hold_out` can be."""
+"""What to hold out for validation: some of the classes, or some images of every class."""
 
 
 def _refuse_wrong_fold(fold: int, folds: int) -> None:
     if folds < 2:
-        raise UserError(f"protocol.folds={folds} leaves no classes to validate on: set it to 2 or more")
+        raise UserError(f"`folds`={folds} leaves no classes to validate on: set it to 2 or more")
     if not 0 <= fold < folds:
-        raise UserError(f"protocol.fold={fold} is out of range: choose 0 to {folds - 1} for protocol.folds={folds}")
+        raise UserError(f"`fold`={fold} is out of range: choose 0 to {folds - 1} for `folds`={folds}")
 
 
 SPLITS = ("train", "test")
@@ -116,7 +116,7 @@ def divide(
     if single and not drop_small_classes:
         raise UserError(
             f"{origin} has training classes with a single {item} ({listing(single)}): add {item}s, remove these "
-            "classes, or set data.drop_small_classes=true to leave them out"
+            "classes, or set `drop_small_classes`=true to leave them out"
         )
     if single:
         notes.append(f"left out {len(single)} training classes with a single {item}: {listing(single)}")

@@ -33,7 +33,7 @@ def train_transform(
 def eval_transform(resize: int = 256, crop: int = 227) -> ImageTransform:
     """Short side to `resize`, then the central square of `crop` pixels."""
     if crop > resize:
-        raise UserError(f"data.crop={crop} does not fit into data.resize={resize}: make it {resize} or less")
+        raise UserError(f"`crop`={crop} does not fit into `resize`={resize}: make it {resize} or less")
     return v2.Compose([v2.PILToTensor(), v2.Resize(resize), v2.CenterCrop(crop)])
 
 

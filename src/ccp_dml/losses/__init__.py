@@ -16,7 +16,7 @@ LOSSES: dict[str, type[nn.Module]] = {
     "ms": MultiSimilarityLoss,
     "triplet": TripletLoss,
 }
-"""Pair losses by `loss.name`: they take references, and so go together with proxies (CCP) and a memory (XBM)."""
+"""Pair losses by name: they take references, and so go together with proxies (CCP) and a memory (XBM)."""
 
 PROXY_LOSSES: dict[str, type[nn.Module]] = {
     "proxy-anchor": ProxyAnchorLoss,
@@ -24,7 +24,7 @@ PROXY_LOSSES: dict[str, type[nn.Module]] = {
     "soft-triple": SoftTripleLoss,
     "hpl-pa": HierarchicalProxyAnchorLoss,
 }
-"""Losses with proxies of their own by `loss.name`: they are made for so many `classes` of so many dimensions `dim`."""
+"""Losses with proxies of their own by name: they are made for so many `classes` of so many dimensions `dim`."""
 
 __all__ = [
     "LOSSES",

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError
 from ccp_dml.losses.pairs import check_normalise, mean_of_non_zero, pair_up
 
 
@@ -29,7 +28,7 @@ class ContrastiveLoss(nn.Module):
     def __init__(self, positive_margin: float = 0.0, negative_margin: float = 0.5, *, normalise: str = "clip") -> None:
         super().__init__()
         if not 0 <= positive_margin <= negative_margin:
-            raise UserError(
+            raise ValueError(
                 "contrastive loss needs 0 <= positive_margin <= negative_margin, "
                 f"got {positive_margin} and {negative_margin}"
             )
@@ -74,7 +73,7 @@ class CosineContrastiveLoss(nn.Module):
     def __init__(self, margin: float = 0.5, *, normalise: str = "clip") -> None:
         super().__init__()
         if not -1 <= margin <= 1:
-            raise UserError(f"the margin of the cosine contrastive loss is a similarity in [-1, 1], got {margin}")
+            raise ValueError(f"the margin of the cosine contrastive loss is a similarity in [-1, 1], got {margin}")
         self.margin = margin
         self.normalise = check_normalise(normalise)
 

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.functional.distances import pairwise_squared_distances
 from ccp_dml.losses.proxy_losses import ProxyAnchorLoss
@@ -59,7 +58,7 @@ class HierarchicalProxyAnchorLoss(nn.Module):
     ) -> None:
         super().__init__()
         if coarse_weight < 0 or cluster_every <= 0 or (clusters is not None and clusters < 2):
-            raise UserError(
+            raise ValueError(
                 "HPL-PA needs coarse_weight >= 0, cluster_every > 0 and at least two clusters, "
                 f"got {coarse_weight}, {cluster_every} and {clusters}"
             )

@@ -4,7 +4,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError
 from ccp_dml.losses.pairs import check_normalise, pair_up
 
 
@@ -29,7 +28,7 @@ class MultiSimilarityLoss(nn.Module):
     def __init__(self, alpha: float = 2.0, beta: float = 40.0, base: float = 0.5, *, normalise: str = "clip") -> None:
         super().__init__()
         if alpha <= 0 or beta <= 0:
-            raise UserError(f"multi-similarity loss needs alpha > 0 and beta > 0, got {alpha} and {beta}")
+            raise ValueError(f"multi-similarity loss needs alpha > 0 and beta > 0, got {alpha} and {beta}")
         self.alpha = alpha
         self.beta = beta
         self.base = base

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import NORMALISERS, at_least_float32, pairwise_distances, pairwise_similarities
 from ccp_dml.losses.activity import note_pairs
 
@@ -92,5 +91,5 @@ def _check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:
 def check_normalise(normalise: str) -> str:
     """`normalise` itself, if there is a normalisation of that name."""
     if normalise not in NORMALISERS:
-        raise UserError(f"normalise must be one of {', '.join(NORMALISERS)}, got {normalise!r}")
+        raise ValueError(f"normalise must be one of {', '.join(NORMALISERS)}, got {normalise!r}")
     return normalise

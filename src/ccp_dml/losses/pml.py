@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import at_least_float32
 
 PREFIX = "pml:"
@@ -113,7 +112,7 @@ class PmlLoss(nn.Module):
         try:
             self.loss = seeded(seed, constructor, **arguments, **{key: sizes[_SIZES[key]] for key in required})
         except Exception as error:  # the library checks its arguments by whatever happens to them
-            raise UserError(f"loss.name = '{PREFIX}{name}' refuses its arguments: {_reason(error)}.") from None
+            raise ValueError(f"{name} refuses its arguments: {_reason(error)}") from None
 
     def forward(
         self,
@@ -146,16 +145,15 @@ class PmlLoss(nn.Module):
                 loss.backward()
         except Exception as error:
             if not references:
-                raise UserError(f"loss.name = '{PREFIX}{self.name}' does not work: {_reason(error)}.") from None
-            raise UserError(
-                f"loss.name = '{PREFIX}{self.name}' cannot be measured against proxies or a memory ({_reason(error)}); "
-                "use it with ccp.mode=off and xbm.enabled=false, or take another loss."
+                raise ValueError(f"{self.name} does not work: {_reason(error)}") from None
+            raise ValueError(
+                f"{self.name} cannot be measured against references such as proxies or a memory: {_reason(error)}"
             ) from None
 
     def works(self, *, references: bool) -> bool:
         try:
             self.rehearse(references=references)
-        except UserError:
+        except ValueError:
             return False
         return True
 

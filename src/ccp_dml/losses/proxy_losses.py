@@ -7,7 +7,6 @@ Each owns one or several vectors per class, trained together with the network, n
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import l2_normalise, pairwise_similarities
 from ccp_dml.losses.pml import PmlLoss
 
@@ -33,7 +32,7 @@ class ProxyAnchorLoss(nn.Module):
     def __init__(self, margin: float = 0.1, alpha: float = 32.0, *, classes: int, dim: int, seed: int = 0) -> None:
         super().__init__()
         if alpha <= 0:
-            raise UserError(f"the alpha of the proxy anchor loss must be positive, got {alpha}")
+            raise ValueError(f"the alpha of the proxy anchor loss must be positive, got {alpha}")
         self.loss = PmlLoss("ProxyAnchorLoss", {"margin": margin, "alpha": alpha}, classes=classes, dim=dim, seed=seed)
 
     @property
@@ -66,7 +65,7 @@ class ProxyNcaPlusPlusLoss(nn.Module):
     def __init__(self, temperature: float = 0.1, *, classes: int, dim: int, seed: int = 0) -> None:
         super().__init__()
         if temperature <= 0:
-            raise UserError(f"the temperature of ProxyNCA++ must be positive, got {temperature}")
+            raise ValueError(f"the temperature of ProxyNCA++ must be positive, got {temperature}")
         self.loss = PmlLoss("ProxyNCALoss", {"softmax_scale": 1 / temperature}, classes=classes, dim=dim, seed=seed)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -108,7 +107,7 @@ class SoftTripleLoss(nn.Module):
     ) -> None:
         super().__init__()
         if la <= 0 or gamma <= 0 or centres_per_class < 1:
-            raise UserError(
+            raise ValueError(
                 "SoftTriple needs la > 0, gamma > 0 and at least one of centres_per_class, "
                 f"got {la}, {gamma} and {centres_per_class}"
             )

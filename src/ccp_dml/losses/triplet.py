@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError
 from ccp_dml.losses.pairs import check_normalise, pair_up
 
 _BLOCK_ELEMENTS = 1 << 22  # pairs sorted at a time: bounds the temporaries of very large reference sets
@@ -32,7 +31,7 @@ class TripletLoss(nn.Module):
     def __init__(self, margin: float = 0.05, *, references_as_anchors: bool = False, normalise: str = "clip") -> None:
         super().__init__()
         if margin < 0:
-            raise UserError(f"the margin of the triplet loss must not be negative, got {margin}")
+            raise ValueError(f"the margin of the triplet loss must not be negative, got {margin}")
         self.margin = margin
         self.references_as_anchors = references_as_anchors
         self.normalise = check_normalise(normalise)

@@ -6,14 +6,13 @@ are how the names of entries in published weight files begin that belong to a cl
 """
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 import timm
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.bn_inception import WEIGHTS_FILE, BNInception
 from ccp_dml.models.embedder import InputNormalisation
@@ -60,13 +59,13 @@ def create_backbone(
             normalisation, for weights that were trained with another.
     """
     if pretrained and weights is not None:
-        raise UserError("model.pretrained and model.weights are both set: choose one of the two sources of weights")
+        raise UserError("`pretrained` and `weights` are both set: choose one of the two sources of weights")
     _refuse_unknown(name)
     if pretrained:
         _refuse_download_of_ours(name)
     if name == IDENTITY:
         if weights is not None:
-            raise UserError("the backbone identity has no weights: remove model.weights or choose a network")
+            raise UserError("the backbone identity has no weights: remove `weights` or choose a network")
         if feature_dim is None:
             raise UserError("the backbone identity is for data sets of features: choose a network for images")
         return PrecomputedFeatures(feature_dim)
@@ -85,9 +84,9 @@ def create_backbone(
 
 def _renormalise(backbone: nn.Module, name: str, mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
     if mean is None or std is None:
-        raise UserError("model.input_mean and model.input_std belong together: set both or neither")
+        raise UserError("`input_mean` and `input_std` belong together: set both or neither")
     if not hasattr(backbone, "input_normalisation"):
-        raise UserError(f"backbone {name} standardises each image by itself: remove model.input_mean and input_std")
+        raise UserError(f"backbone {name} standardises each image by itself: remove `input_mean` and `input_std`")
     backbone.input_normalisation = InputNormalisation([255 * value for value in mean], [255 * value for value in std])
 
 
@@ -95,28 +94,22 @@ def _refuse_unknown(name: str) -> None:
     architecture, _, tag = name.partition(".")
     known = list_backbones()
     if architecture not in known:
-        nearest = get_close_matches(name, known, n=3)
-        raise UserError(
-            f"backbone '{name}' is unknown: "
-            + (f"did you mean {' or '.join(nearest)}?" if nearest else "`ccp list backbones` names all there are")
-        )
+        near = did_you_mean(name, known, most=3) or "; `ccp list backbones` names all there are"
+        raise UserError(f"there is no backbone {name!r}{near}")
     tagged = timm.list_models(f"{architecture}.*", pretrained=True)
     if tag and name not in tagged:
-        nearest = get_close_matches(name, tagged, n=3, cutoff=0)
-        raise UserError(
-            f"backbone '{architecture}' has no weights called '{tag}': "
-            + (f"did you mean {' or '.join(nearest)}?" if nearest else f"choose '{architecture}' without a tag")
-        )
+        near = did_you_mean(name, tagged, most=3, cutoff=0) or f"; choose {architecture!r} without a tag"
+        raise UserError(f"the backbone {architecture!r} has no weights called {tag!r}{near}")
 
 
 def _refuse_download_of_ours(name: str) -> None:
     if name == "bn_inception":
         raise UserError(
             f"bn_inception's weights cannot be fetched automatically: get {WEIGHTS_FILE} (ImageNet, converted from "
-            "Caffe, http://data.lip6.fr/cadene/pretrainedmodels/) and pass it as model.weights=FILE"
+            "Caffe, http://data.lip6.fr/cadene/pretrainedmodels/) and pass it as `weights`=FILE"
         )
     if name in BACKBONES or name == IDENTITY:
-        raise UserError(f"there are no pretrained weights of {name}: set model.pretrained=false")
+        raise UserError(f"there are no pretrained weights of {name}: set `pretrained`=false")
 
 
 class PrecomputedFeatures(nn.Module):
@@ -131,6 +124,6 @@ class PrecomputedFeatures(nn.Module):
         if features.ndim != 2 or features.shape[1] != self.num_features or not features.is_floating_point():
             raise UserError(
                 f"the backbone identity takes features (batch, {self.num_features}) but the data set gives "
-                f"{tuple(features.shape)} of {features.dtype}: for images set model.backbone to a network"
+                f"{tuple(features.shape)} of {features.dtype}: choose a network as backbone for images"
             )
         return features

@@ -63,7 +63,7 @@ def start_as_pca(linear: nn.Linear, scaling: FeatureScaling, features: Tensor, *
     centred = features.double() - scaling.centre.double()
     scaling.scale.copy_(centred.square().sum(dim=1).mean().sqrt())
     if not torch.isfinite(scaling.scale):
-        raise UserError("the training features are not finite: check model.weights and model.input_mean")
+        raise UserError("the training features are not finite: check `weights` and `input_mean`")
     if not scaling.scale > 0:
         raise UserError("the training features are all the same: check the data, or the backbone's weights")
     scaled = centred / scaling.scale.double()
@@ -106,7 +106,7 @@ class InputNormalisation(nn.Module):
         if images.ndim != 4 or images.shape[1] != len(self.mean):
             raise UserError(
                 f"the backbone takes images (batch, {len(self.mean)}, height, width) but the data set gives "
-                f"{tuple(images.shape)}: for precomputed features set model.backbone=identity"
+                f"{tuple(images.shape)}: for precomputed features choose the backbone identity"
             )
         if self.channel_order == "bgr":
             images = images.flip(1)

@@ -51,7 +51,7 @@ def standardise(images: Tensor) -> Tensor:
     if images.ndim != 4 or images.shape[1] != 3 or min(images.shape[2:]) < SMALLEST_SIDE:
         raise UserError(
             f"the backbone small_cnn takes images (batch, 3, height, width) of at least {SMALLEST_SIDE} pixels a side, "
-            f"but the data set gives {tuple(images.shape)}: choose another model.backbone"
+            f"but the data set gives {tuple(images.shape)}: choose another backbone"
         )
     grey = images.float().mean(dim=1, keepdim=True)
     deviation, mean = torch.std_mean(grey, dim=(2, 3), correction=0, keepdim=True)

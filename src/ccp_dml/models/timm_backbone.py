@@ -92,5 +92,5 @@ def _download(name: str, global_pool: str | None) -> nn.Module:
         raise UserError(
             f"the pretrained weights of {name} could not be fetched "
             f"({type(error).__name__}{': ' + reason[0] if reason else ''}): "
-            "download them elsewhere and pass model.weights=FILE"
+            "download them elsewhere and pass `weights`=FILE"
         ) from error

@@ -50,7 +50,7 @@ def load_weights(network: nn.Module, path: Path, architecture: str, classifier_k
     if complaints:
         raise UserError(
             f"{path} does not hold the weights of {architecture}: {'; '.join(complaints)}; "
-            f"give model.weights a file of {architecture}, or set model.backbone to the network it was saved from"
+            f"give `weights` a file of {architecture}, or choose the backbone that it was saved from"
         )
     network.load_state_dict(given, strict=False)
 
@@ -58,14 +58,14 @@ def load_weights(network: nn.Module, path: Path, architecture: str, classifier_k
 def read_state_dict(path: Path) -> dict[str, Tensor]:
     """The tensors of a file by name. A pickle that would run code is refused."""
     if not path.is_file():
-        raise UserError(f"there is no weights file {path}: check model.weights")
+        raise UserError(f"there is no weights file {path}: check `weights`")
     try:
         if path.suffix == ".safetensors":
             content: object = load_file(path)
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"the weights file {path} cannot be read ({error}): check model.weights") from error
+        raise UserError(f"the weights file {path} cannot be read ({error}): check `weights`") from error
     except Exception as error:  # a damaged pickle can fail anywhere in the unpickler
         raise UserError(
             f"{path} is no plain state dict: it is damaged, of another format, or holds objects that need code to load "

@@ -11,7 +11,7 @@ from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import Batch, TrainingBatches, evaluation_batches, load_rows, loader_processes
 from ccp_dml.data.sampler import ClassBalancedBatches
-from ccp_dml.errors import UserError
+from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.evaluation import embed, score
 from ccp_dml.foundation.checkpoint import random_states, restore_random_states
 from ccp_dml.foundation.randomness import derive_seed, generator
@@ -113,7 +113,14 @@ class TrainingRun:
 
     def run(self) -> None:
         """Train to the end, and leave the weights of the best evaluation in the network."""
-        self.network.load_state_dict(self.projections.run())
+        try:
+            best = self.projections.run()
+        except NonFiniteError as error:
+            raise NonFiniteError(
+                f"{error} Try a smaller optim.lr or run.precision=32-true, and look for broken inputs; the checkpoint "
+                "of the last evaluation is intact."
+            ) from None
+        self.network.load_state_dict(best)
 
     def embed_pool(self, problem: int) -> Tensor:
         """Embed freshly drawn, augmented images of every class, un-normalised: (C, b, D) (D8, D9)."""

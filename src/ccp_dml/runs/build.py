@@ -11,11 +11,11 @@ from lightning_fabric import Fabric
 from pydantic import ConfigDict, ValidationError, create_model
 from torch import Tensor, nn
 
-from ccp_dml.config.layers import nearest
+from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config, LossConfig, ModelConfig, OptimConfig
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.losses import LOSSES, PROXY_LOSSES
 from ccp_dml.losses.memory import CrossBatchMemory
@@ -25,6 +25,7 @@ from ccp_dml.models.embedder import Embedder, start_as_pca
 from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective
 
 
+@naming_keys("model")
 def build_network(model: ModelConfig, data: LabelledSet | None, seed: int) -> Embedder:
     """The embedder with its first weights. `data` tells how wide precomputed features are, where they are the input."""
     return build_network_for(model, feature_width(data), seed)
@@ -138,15 +139,18 @@ class Surroundings:
 
 def build_loss(loss: LossConfig, surroundings: Surroundings) -> nn.Module:
     arguments = checked_arguments(loss)
-    if loss.name.startswith(PREFIX):
-        name, own = loss.name.removeprefix(PREFIX), surroundings
-        adapted = PmlLoss(name, arguments, classes=own.classes, dim=own.dim, seed=own.seed)
-        adapted.rehearse(references=False)
-        return adapted
-    constructor = {**LOSSES, **PROXY_LOSSES}[loss.name]
-    asked_for = inspect.signature(constructor).parameters
-    given = {name: value for name, value in asdict(surroundings).items() if name in asked_for}
-    return constructor(**arguments, **given)
+    try:
+        if loss.name.startswith(PREFIX):
+            name, own = loss.name.removeprefix(PREFIX), surroundings
+            adapted = PmlLoss(name, arguments, classes=own.classes, dim=own.dim, seed=own.seed)
+            adapted.rehearse(references=False)
+            return adapted
+        constructor = {**LOSSES, **PROXY_LOSSES}[loss.name]
+        asked_for = inspect.signature(constructor).parameters
+        given = {name: value for name, value in asdict(surroundings).items() if name in asked_for}
+        return constructor(**arguments, **given)
+    except ValueError as error:
+        raise UserError(f"loss.name = {loss.name!r}: {error}.") from None
 
 
 def refuse_without_references(loss: nn.Module, name: str, setting: str) -> None:
@@ -157,7 +161,12 @@ def refuse_without_references(loss: nn.Module, name: str, setting: str) -> None:
             "choose a pair loss such as c2, or leave that setting out."
         )
     if isinstance(loss, PmlLoss):
-        loss.rehearse(references=True)
+        try:
+            loss.rehearse(references=True)
+        except ValueError as error:
+            raise UserError(
+                f"loss.name = {name!r}: {error}; use it with ccp.mode=off and xbm.enabled=false, or take another loss."
+            ) from None
 
 
 def checked_arguments(loss: LossConfig) -> dict[str, Any]:
@@ -168,7 +177,7 @@ def checked_arguments(loss: LossConfig) -> dict[str, Any]:
     }
     for name in loss.arguments:
         if name not in fields:
-            known = nearest(name, list(fields)) or f"; it takes {', '.join(fields) or 'none'}"
+            known = did_you_mean(name, list(fields)) or f"; it takes {', '.join(fields) or 'none'}"
             raise UserError(f"loss.{name} is no argument of the loss {loss.name!r}{known}.")
     rules = ConfigDict(allow_inf_nan=False, protected_namespaces=(), strict=True)
     try:
@@ -193,9 +202,10 @@ def settable_parameters(name: str) -> dict[str, inspect.Parameter]:
 def refuse_unknown_loss(name: str) -> None:
     known = [PREFIX + loss for loss in pml_losses()] if name.startswith(PREFIX) else [*LOSSES, *PROXY_LOSSES]
     if name not in known:
-        raise UserError(f"loss.name = {name!r} is no loss{nearest(name, known)}; see `ccp list losses`.")
+        raise UserError(f"loss.name = {name!r} is no loss{did_you_mean(name, known)}; see `ccp list losses`.")
 
 
+@naming_keys("model")
 def start_head(network: Embedder, config: Config, learned: LabelledSet, workers: int) -> None:
     """Set the head's first weights as `model.head_init` asks, from the images of the classes that train alone."""
     if network.scaling is None:

@@ -12,6 +12,7 @@ from ccp_dml.certificate import constraint as constraints
 from ccp_dml.certificate.constraint import Constraint
 from ccp_dml.certificate.sampling import draw_images
 from ccp_dml.certificate.set_certificate import EmbeddedSet, Threshold, certify_set, choose_threshold
+from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config, LossConfig
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import load_rows, loader_processes
@@ -47,13 +48,15 @@ class Terms:
 
     def __post_init__(self) -> None:
         if not 0 < self.false_match_rate < 1:
-            raise UserError(f"--false-match-rate {self.false_match_rate:g} is no rate between 0 and 1, such as 0.01.")
+            raise UserError(
+                f"A false-match rate lies between 0 and 1, as 0.01 does; {self.false_match_rate:g} does not."
+            )
         if not 0.5 < self.confidence < 1:
             raise UserError(
-                f"--confidence {self.confidence:g} is out of range: give it between 0.5 and 1, such as 0.95."
+                f"A confidence of {self.confidence:g} is out of range: give one between 0.5 and 1, such as 0.95."
             )
         if self.pairs < 1:
-            raise UserError(f"--pairs {self.pairs} leaves nothing to measure: give at least 1.")
+            raise UserError(f"{self.pairs} pairs leave nothing to measure: ask for at least 1.")
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,7 @@ def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
     return dict(zip(problem_map.train.class_names, problem_map.converged, strict=True))
 
 
+@naming_keys("data")
 def certify_run(folder: Path, terms: Terms, watcher: Watcher, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Write the certificate of the run in `folder`, in place of an earlier one; see `Logbook.config_here`."""
     run = RunFolder.read(folder)

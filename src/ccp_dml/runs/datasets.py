@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ccp_dml.config.layers import nearest
+from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import DataConfig, ProtocolConfig
 from ccp_dml.data.csv_table import load_csv
 from ccp_dml.data.duplicates import shared_by_halves
@@ -21,15 +21,16 @@ from ccp_dml.data.published.sop import SOP
 from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.data.transforms import eval_transform, train_transform
 from ccp_dml.data.views import without_augmentation
-from ccp_dml.errors import UserError, listing
+from ccp_dml.errors import UserError, did_you_mean, listing
 
 PUBLISHED: dict[str, Published] = {published.name: published for published in (CUB, CARS196, SOP, INSHOP, MNIST)}
 """What `ccp data prepare` and `ccp data verify` know."""
 
 
+@naming_keys("data")
 def build_data(data: DataConfig) -> DataHalves:
     if data.name not in DATASETS:
-        raise UserError(f"data.name = {data.name!r} is no data set{nearest(data.name, list(DATASETS))}.")
+        raise UserError(f"data.name = {data.name!r} is no data set{did_you_mean(data.name, list(DATASETS))}.")
     halves = DATASETS[data.name](data)
     halves = halves if data.classes is None else first_classes(halves, data.classes)
     return halves if data.augment else without_augmentation(halves)
@@ -124,6 +125,7 @@ DATASETS: dict[str, Callable[[DataConfig], DataHalves]] = {
 }
 
 
+@naming_keys("protocol")
 def classes_to_learn_and_to_select_on(protocol: ProtocolConfig, halves: DataHalves) -> tuple[LabelledSet, TestSet]:
     """Training classes to learn from, and others of them to choose the best evaluation on (D27).
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import TestSet
 from ccp_dml.data.loading import evaluation_batches, loader_processes
@@ -84,6 +85,7 @@ def as_row(scores: RetrievalScores) -> dict[str, Any]:
     return {**{name: getattr(scores, name) for name in HEADLINES}, "queries": scores.queries}
 
 
+@naming_keys("data")
 def evaluate_runs(folders: Sequence[Path], watcher: Watcher, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Score the best networks of runs on the test half of their common data set; see `Logbook.config_here`."""
     runs = {str(folder): (book := Logbook.reopen(folder), book.config_here(settings)) for folder in folders}
@@ -152,6 +154,7 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
     return network.to(build_fabric(config.run.device, config.run.precision).device)
 
 
+@naming_keys("data")
 def score_raw_backbone(config: Config) -> dict[str, Any]:
     """Scores on the test half of the pooled, L2-normalised features, in the form of `evaluate_runs`."""
     if (note := weights_note(config.model)) is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
@@ -32,6 +33,7 @@ except ImportError:  # Windows keeps no such count
     resource = None  # type: ignore[assignment]
 
 
+@naming_keys("data", "model", "train")
 def train(
     config: Config,
     logbook: Logbook,
@@ -83,6 +85,7 @@ def train_and_score(
     return result
 
 
+@naming_keys("train")
 def refuse_untrainable(config: Config, halves: DataHalves) -> None:
     """Raise where folds, batches or the loss do not fit the classes, before a frozen backbone has seen its images."""
     learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ccp_dml.config.layers import STUDY, flatten, nearest, parse_setting, read_recipe
+from ccp_dml.config.layers import STUDY, flatten, parse_setting, read_recipe
 from ccp_dml.config.recipes import recipe_label
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.records.folder_request import FolderRecord
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -24,7 +24,7 @@ def read_options(model: type[Options], recipes: Sequence[str], settings: Sequenc
         for key, value in flatten({STUDY: layer.tables.get(STUDY, {})}):
             if key.removeprefix(f"{STUDY}.") not in model.model_fields:
                 known = [f"{STUDY}.{name}" for name in model.model_fields]
-                near = nearest(key, known) or f"; this study has {', '.join(known)}"
+                near = did_you_mean(key, known) or f"; this study has {', '.join(known)}"
                 raise UserError(f"Unknown key {key!r} ({layer.origin}){near}.")
             values[key.removeprefix(f"{STUDY}.")], origins[key] = value, layer.origin
     try:

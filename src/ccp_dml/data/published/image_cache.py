@@ -55,7 +55,7 @@ def through_cache(inventory: Inventory, root: Path, side: int) -> Inventory:
     if not fitting:
         there = f"only {', '.join(map(str, sides))}" if sides else "none"
         raise UserError(
-            f"data.cached is set, but {root} has no cache for data.resize={side} ({there}): make one with "
+            f"`cached` is set, but {root} has no cache for `resize`={side} ({there}): make one with "
             f"`ccp data prepare NAME --root {root} --cache {side}`"
         )
     folder = cache_folder(root, fitting[0])

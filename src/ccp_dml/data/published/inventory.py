@@ -83,7 +83,7 @@ def divide_by_entries(
     elif inventory.missing:
         raise UserError(
             f"{describe_missing(inventory.missing, len(entries), inventory.base)}; restore them, or set "
-            "data.skip_broken=true to go on without them"
+            "`skip_broken`=true to go on without them"
         )
     if drop_small_classes:
         sizes = Counter(entry.number for entry in entries if entry.split == "train")

@@ -59,6 +59,8 @@ class TrialStore:
                 return optuna.create_study(
                     storage=storage, study_name=self.name, direction="maximize", load_if_exists=True
                 )
+        except UserError:
+            raise
         except (SQLAlchemyError, OSError, ImportError, ValueError, json.JSONDecodeError) as error:
             where = self.folder / OWN_FILE if self.address is None else without_password(self.address)
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,24 @@
+import pytest
+
+from ccp_dml.errors import UserError, did_you_mean, listing
+
+
+def test_a_users_mistake_is_a_value_error_to_those_who_know_nothing_of_us():
+    assert issubclass(UserError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [("cubb", "; did you mean 'cub'"), ("zzz", ""), ("c2-cpp", "; did you mean 'c2-ccp'")],
+)
+def test_suggestions_are_the_nearest_names_or_none(name, suggestion):
+    assert did_you_mean(name, ["cub", "sop", "c2", "c2-ccp"]) == suggestion
+
+
+def test_without_a_cutoff_something_is_always_suggested():
+    assert did_you_mean("zzz", ["a"], cutoff=0) == "; did you mean 'a'"
+
+
+def test_a_long_list_is_cut_and_counted():
+    assert listing(["a", "b"]) == "a, b"
+    assert listing(list("abcdefg"), limit=3) == "a, b, c and 4 more"
