@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 
 from ccp_dml.benchmark.paper import DATASETS, METHODS, METRICS, PROTOCOLS, paper_score, table
-from ccp_dml.config.layers import shipped_recipes
+from ccp_dml.config.recipes import shipped_recipes
 
 MLRC = ("separated", "concatenated")
 

@@ -1,6 +1,7 @@
 import pytest
 
-from ccp_dml.config.layers import known_keys, naming_keys, resolve, shipped_recipes
+from ccp_dml.config.layers import known_keys, naming_keys, resolve
+from ccp_dml.config.recipes import shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 

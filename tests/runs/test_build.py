@@ -53,7 +53,7 @@ def test_proxies_of_a_loss_do_not_go_together_with_references(name, setting):
 
 @pytest.mark.parametrize("setting", ["ccp.mode=alternating", "xbm.enabled=true"])
 def test_a_loss_of_the_library_without_references_is_refused(setting):
-    with pytest.raises(UserError, match="'pml:FastAPLoss' cannot be measured against proxies or a memory"):
+    with pytest.raises(UserError, match="'pml:FastAPLoss': FastAPLoss cannot be measured against references"):
         build("loss.name=pml:FastAPLoss", setting)
 
 
@@ -106,7 +106,7 @@ def test_the_seed_of_the_run_decides_the_first_proxies():
         (["loss.name=pml:CircleLoss", "loss.gamma=much"], "loss.gamma = 'much'"),
         (["loss.name=pml:CircleLoss", "loss.gamma=true"], "loss.gamma = True"),
         (["loss.name=pml:TripletMarginLoss", "loss.swap=1"], "loss.swap = 1"),
-        (["loss.name=pml:RankedListLoss"], "needs loss.margin"),
+        (["loss.name=pml:RankedListLoss"], "loss.margin is not set and has no default"),
         (["loss.name=proxy-anchor", "loss.classes=3"], "loss.classes is no argument"),
         (["loss.name=soft-triple", "loss.centres_per_class=2.5"], "loss.centres_per_class = 2.5"),
     ],

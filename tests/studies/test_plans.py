@@ -2,7 +2,8 @@
 
 import pytest
 
-from ccp_dml.config.layers import resolve, shipped_recipes
+from ccp_dml.config.layers import resolve
+from ccp_dml.config.recipes import shipped_recipes
 from ccp_dml.errors import UserError
 from ccp_dml.proxies import pool_size
 from ccp_dml.studies import STUDIES

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ccp_dml.benchmark.request import Benchmark, BenchmarkRun
-from ccp_dml.config.layers import resolve, shipped_recipes
-from ccp_dml.config.recipes import recipe_label
+from ccp_dml.config.layers import resolve
+from ccp_dml.config.recipes import recipe_label, shipped_recipes
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_json
 from ccp_dml.plans.plan import plan_run, standing

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ccp_dml.commands.console import Json, print_json
-from ccp_dml.config.layers import shipped_recipes
+from ccp_dml.config.recipes import shipped_recipes
 
 
 class Kind(StrEnum):

@@ -1,22 +1,21 @@
-"""From recipes, TOML files and `--set KEY=VALUE` to one checked configuration that knows where its values came from."""
+"""Layer recipes, TOML files and `--set KEY=VALUE` into one checked configuration that knows where its values came from.
+
+Also here: the sentence about a wrong value, and what differs between two configurations.
+"""
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time
-from importlib import resources
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from ccp_dml.config.recipes import STUDY, Layer, Tables, recipe_layers
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError, did_you_mean
-
-Tables = dict[str, Any]
 
 SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 """`.5` and `5.`, which people type and TOML does not know."""
@@ -24,24 +23,8 @@ SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 ARGUMENT = re.compile(r"`([a-z_]+)`")
 """How the message of a part names an argument; see `naming_keys`."""
 
-RECIPE_KINDS = ("datasets", "modes", "methods", "protocols", "studies")
-
-EXTENDS = "extends"
-"""A key that only recipes have: the recipe whose values this one starts from."""
-
 LOSS_DEFAULTS = "losses"
 """A table that only recipes have: a data set's values for the losses that a later layer may choose."""
-
-STUDY = "study"
-"""Another table that only recipes have: what a study varies. Its runs are not concerned."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Some settings and where they were written."""
-
-    origin: str
-    tables: Tables
 
 
 @dataclass(frozen=True)
@@ -81,7 +64,7 @@ def without_study(layer: Layer) -> Layer:
 
 
 def validate(values: dict[str, Any], origins: dict[str, str]) -> Config:
-    """A `Config` of dotted keys; the first wrong value becomes one sentence."""
+    """Make a `Config` of dotted keys; the first wrong value becomes one sentence."""
     tables: Tables = {}
     for key, value in values.items():
         section, _, name = key.partition(".")
@@ -89,10 +72,34 @@ def validate(values: dict[str, Any], origins: dict[str, str]) -> Config:
     try:
         return Config.model_validate(tables)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"][:2])
-        problem = first["msg"][0].lower() + first["msg"][1:]
-        raise UserError(f"{key} = {values.get(key)!r} ({origins.get(key, 'default')}): {problem}.") from None
+        raise wrong_value(error, values, origins) from None
+
+
+def wrong_value(
+    error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str] | None = None, section: str = ""
+) -> UserError:
+    """Say in one sentence what pydantic found wrong first: which key, its value, where that was written, and why.
+
+    Args:
+        error: of a model of the whole configuration, or of one `section` of it.
+        values: what was given, by dotted key.
+        origins: where each was given, by dotted key; None: do not say.
+    """
+    first = error.errors()[0]
+    key = ".".join([section, str(first["loc"][0])] if section else map(str, first["loc"][:2]))
+    if first["type"] == "missing":
+        return UserError(f"{key} is not set and has no default: --set {key}=VALUE.")
+    origin = "" if origins is None else f" ({origins.get(key, 'default')})"
+    return UserError(f"{key} = {values.get(key)!r}{origin}: {first['msg'][0].lower() + first['msg'][1:]}.")
+
+
+def differing(
+    before: Mapping[str, Any], after: Mapping[str, Any], but_for: Collection[str] = ()
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the keys whose values differ, in order, with both values; None stands for a key that one side lacks."""
+    for key in sorted(before.keys() | after.keys()):
+        if key not in but_for and before.get(key) != after.get(key):
+            yield key, before.get(key), after.get(key)
 
 
 def flatten(tables: Tables, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -153,39 +160,3 @@ def parse_value(text: str) -> Any:
     except tomllib.TOMLDecodeError:
         return float(text) if SHORT_NUMBER.fullmatch(text) else text
     return text if isinstance(value, date | time) else value  # no setting is a date, but a folder may be called so
-
-
-def shipped_recipes(*kinds: str) -> dict[str, Traversable]:
-    """Name -> file of the package's recipes of the given kinds, by default of all."""
-    folder = resources.files("ccp_dml") / "recipes"
-    return {
-        file.name.removesuffix(".toml"): file
-        for kind in kinds or RECIPE_KINDS
-        for file in sorted((folder / kind).iterdir(), key=lambda entry: entry.name)
-        if file.name.endswith(".toml")
-    }
-
-
-def recipe_layers(names: str) -> list[Layer]:
-    """The layers of `cub`, or of several recipes that stand for one, `cub,frozen`; what a recipe extends goes first."""
-    layers: list[Layer] = []
-    for name in names.split(","):
-        layer = read_recipe(name)
-        base = layer.tables.pop(EXTENDS, None)
-        layers += [*([] if base is None else recipe_layers(str(base))), layer]
-    return layers
-
-
-def read_recipe(name: str) -> Layer:
-    """A shipped recipe by name, or a TOML file by path."""
-    shipped = shipped_recipes()
-    file: Traversable | Path | None = shipped.get(name)
-    if file is None:
-        file = Path(name)
-        if not file.is_file():
-            known = did_you_mean(name, list(shipped)) or "; `ccp list recipes` names them all"
-            raise UserError(f"There is no recipe {name!r}, shipped or as a TOML file{known}.")
-    try:
-        return Layer(name, tomllib.loads(file.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{name} is not a TOML file: {error}.") from None

@@ -1,9 +1,82 @@
-"""Names of recipes on the command line: shipped ones, or TOML files of one's own."""
+"""Find, name and read recipes: shipped ones by name, TOML files of one's own by path.
 
+A method's name is its loss and a suffix: `c2` alone, `c2-proxy`, `c2-ccp`, `c2-ccp-s`, `c2-xbm`.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
-from ccp_dml.config.layers import read_recipe, shipped_recipes
 from ccp_dml.errors import UserError, did_you_mean
+
+Tables = dict[str, Any]
+
+RECIPE_KINDS = ("datasets", "modes", "methods", "protocols", "studies")
+
+EXTENDS = "extends"
+"""A key that only recipes have: the recipe whose values this one starts from."""
+
+STUDY = "study"
+"""Another table that only recipes have: what a study varies. Its runs are not concerned."""
+
+
+ALONE, PROXY, CCP, SMALL_CCP, XBM = "", "-proxy", "-ccp", "-ccp-s", "-xbm"
+"""What a method's name adds to its loss's: nothing, one proxy problem, CCP, CCP with a proxy per class, a memory."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Some settings and where they were written."""
+
+    origin: str
+    tables: Tables
+
+
+def shipped_recipes(*kinds: str) -> dict[str, Traversable]:
+    """Name -> file of the package's recipes of the given kinds, by default of all."""
+    folder = resources.files("ccp_dml") / "recipes"
+    return {
+        file.name.removesuffix(".toml"): file
+        for kind in kinds or RECIPE_KINDS
+        for file in sorted((folder / kind).iterdir(), key=lambda entry: entry.name)
+        if file.name.endswith(".toml")
+    }
+
+
+def recipe_layers(names: str) -> list[Layer]:
+    """The layers of `cub`, or of several recipes that stand for one, `cub,frozen`; what a recipe extends goes first."""
+    layers: list[Layer] = []
+    for name in names.split(","):
+        layer = read_recipe(name)
+        base = layer.tables.pop(EXTENDS, None)
+        layers += [*([] if base is None else recipe_layers(str(base))), layer]
+    return layers
+
+
+def read_recipe(name: str) -> Layer:
+    """A shipped recipe by name, or a TOML file by path."""
+    shipped = shipped_recipes()
+    file: Traversable | Path | None = shipped.get(name)
+    if file is None:
+        file = Path(name)
+        if not file.is_file():
+            known = did_you_mean(name, list(shipped)) or "; `ccp list recipes` names them all"
+            raise UserError(f"There is no recipe {name!r}, shipped or as a TOML file{known}.")
+    try:
+        return Layer(name, tomllib.loads(file.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{name} is not a TOML file: {error}.") from None
+
+
+def loss_of(method: str) -> str:
+    """Name the loss of a method: `c2` of `c2-ccp-s`."""
+    for suffix in (SMALL_CCP, CCP, PROXY, XBM):  # the longest that ends alike comes first
+        if method.endswith(suffix):
+            return method.removesuffix(suffix)
+    return method
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
@@ -38,7 +111,7 @@ def parse_data(names: str) -> str:
 def parse_losses(text: str) -> tuple[str, ...]:
     """`c2,ms`: losses that there are methods of, plain, with proxies and with CCP."""
     losses = tuple(part.strip() for part in text.split(","))
-    known = [name.removesuffix("-ccp") for name in shipped_recipes("methods") if name.endswith("-ccp")]
+    known = [loss_of(name) for name in shipped_recipes("methods") if name.endswith(CCP)]
     for loss in losses:
         if loss not in known:
             raise UserError(f"--loss: there is no loss {loss!r} with CCP; there are {', '.join(known)}.")

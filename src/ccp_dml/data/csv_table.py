@@ -36,7 +36,7 @@ def load_csv(
     odd). Other columns are ignored.
     """
     if not str(path):
-        raise UserError("no file is named: set data.path to a CSV file with the columns path and label")
+        raise UserError("no file is named: set `path` to a CSV file with the columns path and label")
     path = Path(path).expanduser()
     if not path.is_file():
         raise UserError(f"there is no file {path}: set `path` to a CSV file with the columns path and label")

@@ -26,7 +26,7 @@ def load_folder(
     counts once, whatever links lead to it.
     """
     if not str(root):
-        raise UserError("no folder is named: set data.root to the folder that holds one subfolder per class")
+        raise UserError("no folder is named: set `root` to the folder that holds one subfolder per class")
     root = Path(root).expanduser()
     if not root.is_dir():
         raise UserError(f"there is no folder {root}: set `root` to the folder that holds one subfolder per class")

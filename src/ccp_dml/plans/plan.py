@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ccp_dml.config.layers import flatten, resolve
+from ccp_dml.config.layers import differing, flatten, resolve
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.records.logbook import HOW_IT_RUNS, Logbook
@@ -73,9 +73,5 @@ def refuse_changed(runs: Sequence[PlannedRun]) -> None:
             continue
         before = dict(flatten(Logbook.reopen(run.folder).config().as_tables()))
         after = dict(flatten(run.config.as_tables()))
-        for key in sorted(before.keys() | after.keys()):
-            if before.get(key) != after.get(key) and key not in HOW_IT_RUNS:
-                raise UserError(
-                    f"{run.folder} was trained with {key} = {before.get(key)!r}, not {after.get(key)!r}; "
-                    "give --out another folder."
-                )
+        for key, old, new in differing(before, after, but_for=HOW_IT_RUNS):
+            raise UserError(f"{run.folder} was trained with {key} = {old!r}, not {new!r}; give --out another folder.")

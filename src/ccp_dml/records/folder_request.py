@@ -11,7 +11,7 @@ from typing import Any
 
 import tomli_w
 
-from ccp_dml.config.layers import flatten, parse_setting
+from ccp_dml.config.layers import differing, flatten, parse_setting
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_text
 from ccp_dml.records.logbook import HOW_IT_RUNS
@@ -52,10 +52,8 @@ class FolderRecord:
         self, folder: Path, before: Sequence[str], after: Sequence[str], may_differ: Collection[str] = ()
     ) -> None:
         """Raise where `--set` settings differ, but for those that decide nothing about a result."""
-        old, new = by_key(before), by_key(after)
-        for key in sorted(old.keys() | new.keys()):
-            if key not in HOW_IT_RUNS and key not in may_differ:
-                self.refuse_other(folder, key, old.get(key, "its default"), new.get(key, "its default"))
+        for key, old, new in differing(by_key(before), by_key(after), but_for={*HOW_IT_RUNS, *may_differ}):
+            self.refuse_other(folder, key, *("its default" if value is None else value for value in (old, new)))
 
     def refuse_other(self, folder: Path, key: str, before: object, after: object) -> None:
         if before != after:

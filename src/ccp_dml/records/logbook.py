@@ -15,7 +15,7 @@ from typing import Any
 import tomli_w
 import torch
 
-from ccp_dml.config.layers import flatten, parse_setting, resolve
+from ccp_dml.config.layers import differing, flatten, parse_setting, resolve
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, save_checkpoint, save_weights
@@ -139,12 +139,11 @@ class Logbook:
         """The configuration for resuming; what the run has computed so far must still hold under it."""
         began_with = self.config()
         before, after = dict(flatten(began_with.as_tables())), dict(flatten(wanted.as_tables()))
-        for key in sorted(before.keys() | after.keys()):
-            if before.get(key) != after.get(key) and key not in MAY_CHANGE:
-                raise UserError(
-                    f"{self.folder} was started with {key} = {before.get(key)!r}, not {after.get(key)!r}; resume it "
-                    "with its own settings (only --resume and --out), or start another run."
-                )
+        for key, old, new in differing(before, after, but_for=MAY_CHANGE):
+            raise UserError(
+                f"{self.folder} was started with {key} = {old!r}, not {new!r}; resume it with its own settings (only "
+                "--resume and --out), or start another run."
+            )
         self.next_page = wanted
         return wanted
 

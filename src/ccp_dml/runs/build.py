@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from pydantic import ConfigDict, ValidationError, create_model
 from torch import Tensor, nn
 
-from ccp_dml.config.layers import naming_keys
+from ccp_dml.config.layers import naming_keys, wrong_value
 from ccp_dml.config.schema import Config, LossConfig, ModelConfig, OptimConfig
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
@@ -183,11 +183,9 @@ def checked_arguments(loss: LossConfig) -> dict[str, Any]:
     try:
         return dict(create_model("Arguments", __config__=rules, **fields)(**loss.arguments))
     except ValidationError as error:
-        first = error.errors()[0]
-        key, problem = str(first["loc"][0]), first["msg"][0].lower() + first["msg"][1:]
-        if first["type"] == "missing":
-            raise UserError(f"The loss {loss.name!r} needs loss.{key}: --set loss.{key}=VALUE.") from None
-        raise UserError(f"loss.{key} = {loss.arguments.get(key)!r}: {problem}.") from None
+        raise wrong_value(
+            error, {f"loss.{key}": value for key, value in loss.arguments.items()}, section="loss"
+        ) from None
 
 
 def settable_parameters(name: str) -> dict[str, inspect.Parameter]:

@@ -6,6 +6,7 @@ from statistics import mean, median
 
 from pydantic import Field
 
+from ccp_dml.config.recipes import ALONE, CCP, PROXY
 from ccp_dml.config.schema import Section
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, Line, Lines, Panel, Sample
 from ccp_dml.reports.sections.curves import problem_rows
@@ -23,7 +24,7 @@ from ccp_dml.studies.study import (
     unfinished_note,
 )
 
-VARIANTS = {"": "loss alone", "-proxy": "one problem", "-ccp": "CCP"}
+VARIANTS = {ALONE: "loss alone", PROXY: "one problem", CCP: "CCP"}
 ON_UNSEEN = "MAP@R on unseen classes (%)"
 
 
@@ -76,11 +77,11 @@ def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figur
     """None where no problem of CCP has come to its end."""
     panels: list[Panel] = []
     for style, loss in enumerate(request.losses):
-        of_loss = at(runs, method=f"{loss}-ccp")
+        of_loss = at(runs, method=loss + CCP)
         lengths = [steps for run in of_loss for steps in steps_per_problem(run)]
         if lengths:
             width = of_loss[0].folder.settings()["train.evaluate_every"]
-            title = f"{loss}-ccp: {len(lengths)} problems of {len(of_loss)} run(s)"
+            title = f"{loss + CCP}: {len(lengths)} problems of {len(of_loss)} run(s)"
             panels.append(Histogram(title, "steps in a problem", "problems", [Sample(loss, lengths, style)], width))
     caption = (
         "Problems that patience ended; the one that the run's end cut short and a start without proxies are left out."
@@ -102,11 +103,11 @@ def sentences(loss: str, runs: Sequence[FinishedRun]) -> list[str]:
         if found[ending]
     ]
     text = [f"{loss}: MAP@R on unseen classes in percent is " + ", ".join(told) + "."] if told else []
-    for other, name in (("-proxy", "proxies chosen once"), ("", "the loss alone")):
-        gain = difference(found["-ccp"], found[other])
+    for other, name in ((PROXY, "proxies chosen once"), (ALONE, "the loss alone")):
+        gain = difference(found[CCP], found[other])
         if gain is not None:
             text.append(f"CCP against {name}: {gain}.")
-    lengths = [steps for run in found["-ccp"] for steps in steps_per_problem(run)]
+    lengths = [steps for run in found[CCP] for steps in steps_per_problem(run)]
     if lengths:
         text.append(
             f"A problem took {min(lengths):,} to {max(lengths):,} steps (median {median(lengths):,.0f}, "

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import Field, PositiveInt
 
+from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.config.schema import Section
 from ccp_dml.errors import UserError
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
@@ -22,7 +23,7 @@ from ccp_dml.studies.study import (
     unfinished_note,
 )
 
-VARIANTS = {"": "without CCP", "-ccp": "with CCP"}
+VARIANTS = {ALONE: "without CCP", CCP: "with CCP"}
 
 
 class BatchSizeOptions(Section):
@@ -99,7 +100,7 @@ def sentence(loss: str, runs: Sequence[FinishedRun], sizes: Sequence[int]) -> st
     """What CCP adds at each batch size, and what each variant gains from the largest batch."""
     gains = []
     for size in sizes:
-        gain = difference(at(runs, method=f"{loss}-ccp", batch=size), at(runs, method=loss, batch=size))
+        gain = difference(at(runs, method=loss + CCP, batch=size), at(runs, method=loss, batch=size))
         if gain is not None:
             gains.append(f"at {size}, {gain}")
     growth = []

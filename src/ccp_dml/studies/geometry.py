@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.config.schema import Section
 from ccp_dml.evaluation import spread
 from ccp_dml.plans import runner
@@ -31,7 +32,7 @@ from ccp_dml.studies.study import (
 from ccp_dml.studies.workbench import Workbench
 
 BEFORE = "before training"
-VARIANTS = ("", "-ccp")
+VARIANTS = (ALONE, CCP)
 QUANTITIES = {
     "map_at_r": ("MAP@R", "%", 100.0),
     "covering_radius": ("Covering radius", "distance", 1.0),
@@ -149,7 +150,7 @@ def values(states: Sequence[State], method: str, side: str, key: str) -> list[fl
 
 def sentences(loss: str, runs: Sequence[FinishedRun], states: Sequence[State]) -> list[str]:
     """From before to after on unseen classes and on seen ones, then what CCP adds."""
-    methods = [method for method in (BEFORE, loss, f"{loss}-ccp") if values(states, method, "unseen", "map_at_r")]
+    methods = [method for method in (BEFORE, loss, loss + CCP) if values(states, method, "unseen", "map_at_r")]
     text = []
     for side in reversed(SIDES):
         told = [
@@ -160,7 +161,7 @@ def sentences(loss: str, runs: Sequence[FinishedRun], states: Sequence[State]) -
             for method in methods
         ]
         text.append(f"{loss}, {side} classes: " + "; ".join(told) + ".")
-    gain = difference(at(runs, method=f"{loss}-ccp"), at(runs, method=loss))
+    gain = difference(at(runs, method=loss + CCP), at(runs, method=loss))
     if gain is not None:
         text.append(f"What CCP adds to MAP@R on unseen classes: {gain}.")
     return text

@@ -10,6 +10,7 @@ from statistics import mean
 import torch
 from pydantic import Field
 
+from ccp_dml.config.recipes import ALONE, CCP, PROXY
 from ccp_dml.config.schema import Config, Section
 from ccp_dml.errors import UserError
 from ccp_dml.functional.geometry import mean_inter_class_distance
@@ -32,7 +33,7 @@ from ccp_dml.studies.study import (
     unfinished_note,
 )
 
-VARIANTS = {"": "samples alone", "-proxy": "proxies chosen once", "-ccp": "CCP"}
+VARIANTS = {ALONE: "samples alone", PROXY: "proxies chosen once", CCP: "CCP"}
 MOST_MAPS, MOST_TICKS = 6, 12
 FEWEST_POINTS = 2 * FEWEST_IMAGES
 """On a map, so that there are two classes and a distance between them."""
@@ -143,7 +144,7 @@ def map_radius(problem: ProblemMap) -> float | None:
 
 def map_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure | None:
     """CCP's problems side by side, of the first repeat; None where it has not finished."""
-    ccp = at(runs, method=f"{loss}-ccp")
+    ccp = at(runs, method=loss + CCP)
     if not ccp:
         return None
     problems = read_problems(ccp[0].folder.path)
@@ -152,7 +153,7 @@ def map_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure | None:
     scores = {row["problem"]: row["map_at_r"] for row in problem_rows(ccp[0].folder)}
     titles = [f"Problem {one.problem}: MAP@R {100 * scores[one.problem]:.1f} %" for one in kept]
     panels = problem_panels(kept, [following.get(one.problem) for one in kept], titles)
-    return Figure(f"problems-{loss}", f"{loss}-ccp, problem by problem", MAP_CAPTION, panels)
+    return Figure(f"problems-{loss}", f"{loss + CCP}, problem by problem", MAP_CAPTION, panels)
 
 
 def end_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure:
@@ -179,7 +180,7 @@ def curve_figure(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[
                     if getattr(one, key) is not None:
                         values.setdefault(one.problem, []).append(getattr(one, key))
             x, y = list(values), [mean(of_problem) for of_problem in values.values()]
-            if ending != "-ccp":  # one problem, after one without proxies where the recipe asks for such a start
+            if ending != CCP:  # one problem, after one without proxies where the recipe asks for such a start
                 x, y = [1, most_problems(solved)], y[-1:] * 2
             if y:
                 lines.append(Line(name, x, y, style))
@@ -195,13 +196,13 @@ def most_problems(solved: dict[str, list[SolvedProblem]]) -> int:
 def sentences(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[SolvedProblem]]) -> list[str]:
     """What changed over CCP's problems, and how the three trainings compare."""
     text = []
-    ccp = at(runs, method=f"{loss}-ccp")
+    ccp = at(runs, method=loss + CCP)
     covered = [[one for one in solved[run.name] if one.covering_radius is not None] for run in ccp]
     covered = [problems for problems in covered if len(problems) > 1]
     if covered:
         first, last = [problems[0] for problems in covered], [problems[-1] for problems in covered]
         text.append(
-            f"{loss}-ccp, from the first problem with proxies to the last "
+            f"{loss + CCP}, from the first problem with proxies to the last "
             f"({', '.join(str(len(problems)) for problems in covered)} problems): "
             f"validation MAP@R {change(first, last, 'validation_map_at_r')}, covering radius "
             f"{change(first, last, 'covering_radius')}, distance between classes "
@@ -215,8 +216,8 @@ def sentences(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[Sol
     ]
     if told:
         text.append(f"{loss}: MAP@R on the test half in percent: " + ", ".join(told) + ".")
-    for other, label in (("-proxy", "proxies chosen once"), ("", "samples alone")):
-        gain = difference(found["-ccp"], found[other])
+    for other, label in ((PROXY, "proxies chosen once"), (ALONE, "samples alone")):
+        gain = difference(found[CCP], found[other])
         if gain is not None:
             text.append(f"CCP against {label}: {gain}.")
     return text

@@ -6,6 +6,7 @@ from statistics import mean
 
 from pydantic import Field, PositiveInt
 
+from ccp_dml.config.recipes import CCP
 from ccp_dml.config.schema import Section
 from ccp_dml.reports.figures.figure import Figure, HeatMap
 from ccp_dml.studies.request import StudyRequest
@@ -41,7 +42,7 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
             plan_study_run(
                 request,
                 folder,
-                f"{loss}-ccp",
+                loss + CCP,
                 {"proxies": proxies, "pool": pool},
                 (f"ccp.proxies_per_class={proxies}", f"ccp.pool_per_class={pool}"),
                 repeat,
@@ -84,7 +85,7 @@ def grid_figure(loss: str, runs: Sequence[FinishedRun], options: PoolOptions) ->
         )
         for half in ("validation", "test")
     ]
-    return Figure(f"pool-{loss}", f"{loss}-ccp over P and b", CAPTION, panels)
+    return Figure(f"pool-{loss}", f"{loss + CCP} over P and b", CAPTION, panels)
 
 
 def sentence(loss: str, runs: Sequence[FinishedRun]) -> str:
@@ -95,7 +96,7 @@ def sentence(loss: str, runs: Sequence[FinishedRun]) -> str:
     means = {cell: mean(run.score("validation") for run in found) for cell, found in cells.items()}
     proxies, pool = best = max(means, key=lambda cell: means[cell])
     text = (
-        f"{loss}-ccp: over {len(cells)} cells, validation MAP@R lies between {min(means.values()):.1f} and "
+        f"{loss + CCP}: over {len(cells)} cells, validation MAP@R lies between {min(means.values()):.1f} and "
         f"{means[best]:.1f} %. It is best with P = {proxies} and b = {pool}, which gives "
         f"{in_words([run.score() for run in cells[best]])} % on unseen classes."
     )

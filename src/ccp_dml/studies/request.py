@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ccp_dml.config.layers import STUDY, flatten, parse_setting, read_recipe
-from ccp_dml.config.recipes import recipe_label
+from ccp_dml.config.layers import flatten, parse_setting, wrong_value
+from ccp_dml.config.recipes import STUDY, read_recipe, recipe_label
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.records.folder_request import FolderRecord
 
@@ -26,14 +26,11 @@ def read_options(model: type[Options], recipes: Sequence[str], settings: Sequenc
                 known = [f"{STUDY}.{name}" for name in model.model_fields]
                 near = did_you_mean(key, known) or f"; this study has {', '.join(known)}"
                 raise UserError(f"Unknown key {key!r} ({layer.origin}){near}.")
-            values[key.removeprefix(f"{STUDY}.")], origins[key] = value, layer.origin
+            values[key], origins[key] = value, layer.origin
     try:
-        return model.model_validate(values)
+        return model.model_validate({key.removeprefix(f"{STUDY}."): value for key, value in values.items()})
     except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        key, problem = f"{STUDY}.{name}", first["msg"][0].lower() + first["msg"][1:]
-        raise UserError(f"{key} = {values.get(name)!r} ({origins.get(key, 'default')}): {problem}.") from None
+        raise wrong_value(error, values, origins, section=STUDY) from None
 
 
 def is_study_setting(text: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ccp_dml.config.layers import resolve
+from ccp_dml.config.recipes import loss_of
 from ccp_dml.plans import runner
 from ccp_dml.plans.plan import PlannedRun, plan_run, standing
 from ccp_dml.records.run_folder import RunFolder
@@ -136,8 +137,7 @@ def plan_study_run(
     place = "-".join(f"{name}{value}" for name, value in coordinates.items())
     name = "/".join(part for part in (method, place, f"repeat{repeat}") if part)
     run = plan_run(name, folder / name, recipes, (*request.run_settings, *settings, f"run.seed={seed}"))
-    loss = method.removesuffix("-ccp").removesuffix("-proxy")
-    return StudyRun({"loss": loss, "method": method, **coordinates, "repeat": repeat}, run)
+    return StudyRun({"loss": loss_of(method), "method": method, **coordinates, "repeat": repeat}, run)
 
 
 def plan_variants(request: StudyRequest, folder: Path, endings: Iterable[str], repeats: int) -> list[StudyRun]:

@@ -8,6 +8,7 @@ from statistics import mean
 import torch
 from pydantic import Field
 
+from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.config.schema import Section
 from ccp_dml.foundation.files import write_json
 from ccp_dml.plans import runner
@@ -31,7 +32,7 @@ from ccp_dml.studies.study import (
 )
 from ccp_dml.studies.workbench import Workbench
 
-VARIANTS = {"": "without CCP", "-ccp": "with CCP"}
+VARIANTS = {ALONE: "without CCP", CCP: "with CCP"}
 BETWEEN_STEPS = ("evaluation", "reselection")
 NOISY = 0.2
 """Half of the rounds' ratios lie in a range as wide as this only where something else keeps the machine busy."""
@@ -116,7 +117,7 @@ def steps_to_convergence(loss: str, runs: Sequence[FinishedRun]) -> dict[str, di
     pairs = [
         (plain, with_ccp)
         for plain in at(runs, method=loss)
-        for with_ccp in at(runs, method=f"{loss}-ccp", repeat=plain.coordinates["repeat"])
+        for with_ccp in at(runs, method=loss + CCP, repeat=plain.coordinates["repeat"])
     ]
     best, reached = [], []
     for pair in pairs:
@@ -127,7 +128,7 @@ def steps_to_convergence(loss: str, runs: Sequence[FinishedRun]) -> dict[str, di
             reached.append([float(step) for step in steps if step is not None])
     found = {"steps to the best evaluation": best, "steps to the best score without CCP": reached}
     return {
-        name: {loss: [one[0] for one in both], f"{loss}-ccp": [one[1] for one in both]}
+        name: {loss: [one[0] for one in both], loss + CCP: [one[1] for one in both]}
         for name, both in found.items()
         if both
     }
@@ -153,7 +154,7 @@ def steps_to_score(run: RunFolder, score: float) -> int | None:
 def parts_figure(tables: dict[str, CostTable]) -> Figure:
     panels = []
     for loss, table in tables.items():
-        parts = [name for name, one in table[f"{loss}-ccp"].items() if one.is_part]
+        parts = [name for name, one in table[loss + CCP].items() if one.is_part]
         groups = []
         for style, (ending, label) in enumerate(VARIANTS.items()):
             own = table[loss + ending]
@@ -169,7 +170,7 @@ def parts_figure(tables: dict[str, CostTable]) -> Figure:
 def ratio_figure(tables: dict[str, CostTable]) -> Figure:
     panels = []
     for loss, table in tables.items():
-        ratios = table[f"{loss}-ccp"]["step"].ratios_to(table[loss]["step"])
+        ratios = table[loss + CCP]["step"].ratios_to(table[loss]["step"])
         lines = [
             Line("with CCP / without", list(range(1, len(ratios) + 1)), ratios, 1),
             Line("no difference", [1, len(ratios)], [1.0, 1.0], 6),
@@ -193,7 +194,7 @@ def curves_figure(tables: dict[str, CostTable], runs: Sequence[FinishedRun]) -> 
 
 def sentences(loss: str, table: CostTable) -> list[str]:
     """Time, its parts, memory, convergence."""
-    plain, ccp = table[loss], table[f"{loss}-ccp"]
+    plain, ccp = table[loss], table[loss + CCP]
     text = [
         f"{loss}: a step takes {plain['step'].median:.1f} ms without CCP and {ccp['step'].median:.1f} ms with it: "
         f"{ccp['step'].ratio_in_words(plain['step'])}, over {len(ccp['step'].values)} rounds."
@@ -224,7 +225,7 @@ def sentences(loss: str, table: CostTable) -> list[str]:
 
 
 def noise(loss: str, table: CostTable) -> list[str]:
-    low, _, high = Quantity("", table[f"{loss}-ccp"]["step"].ratios_to(table[loss]["step"])).quartiles
+    low, _, high = Quantity("", table[loss + CCP]["step"].ratios_to(table[loss]["step"])).quartiles
     if high - low < NOISY:
         return []
     return [
