@@ -14,7 +14,7 @@ err = Console(stderr=True)
 
 def complete_recipe(incomplete: str) -> list[str]:
     """Offer the shipped recipes to the shell; files of one's own it completes by itself."""
-    from ccp_dml.config.layers import shipped_recipes
+    from ccp_dml.config.recipes import shipped_recipes
 
     return [name for name in shipped_recipes() if name.startswith(incomplete)]
 
