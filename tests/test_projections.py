@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ccp_dml.projections import IterativeProjections, Patience, ProximalPull
+from ccp_dml.projections import IterativeProjections, Pace, Patience, ProximalPull
 from ccp_dml.proxies import ClassProxies
 
 
@@ -265,3 +265,101 @@ def test_state_round_trip():
     other = Patience(limit=3)
     other.load_state_dict(patience.state_dict())
     assert other == patience
+
+
+class PacedScript(Script):
+    """Takes one step at a time and evaluates after every fourth; the network walks away from its proxies' images."""
+
+    def __init__(self, scores, **options):
+        super().__init__(scores, embed_origins=self.embed_origins, **options)
+        self.looks = 0
+
+    def solve(self, projections):
+        while projections.problem_open:
+            with torch.no_grad():
+                self.network.weight += 1
+                projections.proxies.vectors += 1
+            projections.count_step()
+            if projections.steps % 4 == 0:
+                self.events.append((projections.problem, projections.steps))
+                projections.observe(self.scores.pop(0))
+
+    def embed_pool(self, problem):
+        self.events.append(("pool", problem, self.projections.steps))
+        return torch.tensor([[[0.1], [0.0]], [[-0.1], [0.0]]])  # (2, 2, 1): a covering radius of .1
+
+    def embed_origins(self, problem, taken):
+        assert problem == self.projections.problem
+        assert taken.shape == (2, 1)
+        self.looks += 1
+        proxies = self.projections.proxies.vectors.detach().flatten(0, 1)
+        away = 0.05 * self.projections.steps_of_problem
+        return torch.tensor([1]), (proxies / proxies.abs().clamp(min=1))[[1]] - away
+
+
+def test_a_problem_of_so_many_steps_ends_between_evaluations():
+    script = PacedScript([0.1, 0.2, 0.3], pace=Pace(steps=6), patience=None, max_evaluations=3)
+    script.projections.run()
+    assert script.events == [("pool", 1, 0), (1, 4), ("pool", 2, 6), (2, 8), (2, 12)]
+    assert [start.step for start in script.projections.starts] == [0, 6]
+
+
+def test_a_problem_that_its_pace_ended_leaves_its_last_weights_and_proxies_as_anchors():
+    script = PacedScript([0.9, 0.2, 0.3], pace=Pace(steps=6), patience=None, max_evaluations=3, rewind=True)
+    script.projections.run()
+    assert script.projections.pull.anchor["weight"].item() == 6.0  # not 4, where the score was best
+    assert script.projections.previous_proxies.flatten().tolist() == pytest.approx([6.0, 6.0], abs=0.11)
+    assert script.network.weight.item() == 12.0  # nothing is wound back
+
+
+def test_a_problem_that_ended_before_any_evaluation_is_not_announced():
+    script, announced = PacedScript([0.1, 0.2], pace=Pace(steps=3), patience=None, max_evaluations=2), []
+    script.projections.after_problem = lambda: announced.append(script.projections.problem)
+    script.projections.run()
+    assert [start.step for start in script.projections.starts] == [0, 3, 6]
+    assert announced == [2, 3]
+
+
+@pytest.mark.parametrize(("threshold", "starts"), [(1.4, [0, 3, 6]), (2.4, [0, 5]), (99.0, [0])])
+def test_stale_proxies_end_a_problem_at_a_multiple_of_the_covering_radius(threshold, starts):
+    """Each step takes the network .05 away from its proxies, which is half the covering radius."""
+    script = PacedScript([0.1, 0.2], pace=Pace(staleness=threshold, check_every=1), patience=3, max_evaluations=2)
+    script.projections.run()
+    assert [start.covering_radius for start in script.projections.starts] == pytest.approx([0.1] * len(starts))
+    assert [start.step for start in script.projections.starts] == starts
+
+
+def test_looks_at_the_proxies_come_as_often_as_asked():
+    script = PacedScript([0.1, 0.2], pace=Pace(staleness=99.0, check_every=3), patience=3, max_evaluations=2)
+    script.projections.run()
+    assert script.looks == 2 + 2  # at steps 3 and 6, and at the evaluations
+
+
+def test_a_stall_ends_a_problem_whose_proxies_are_fresh():
+    script = PacedScript([0.2, 0.1, 0.1, 0.1], pace=Pace(staleness=99.0), patience=2, max_evaluations=4)
+    script.projections.run()
+    assert [start.step for start in script.projections.starts] == [0, 12]
+    assert script.projections.pull.anchor["weight"].item() == 4.0  # then the best weights are the solution
+
+
+def test_a_pace_by_staleness_needs_the_images():
+    with pytest.raises(ValueError, match="embed_origins"):
+        IterativeProjections(nn.Linear(1, 1), print, pace=Pace(staleness=1.0))
+
+
+@pytest.mark.parametrize("pace", [Pace(steps=6), Pace(staleness=2.4, check_every=1)])
+@pytest.mark.parametrize("stop", [1, 2, 3, 4])
+def test_resuming_a_paced_run_after_any_evaluation_gives_the_same_events(stop, pace):
+    scores = [0.1, 0.3, 0.2, 0.3, 0.25]
+    whole = PacedScript(scores, pace=pace, max_evaluations=5)
+    whole.projections.run()
+    first = PacedScript(scores, pace=pace, max_evaluations=stop)
+    first.projections.run()
+    second = PacedScript(scores[stop:], pace=pace, max_evaluations=5)
+    second.projections.load_state_dict(first.projections.state_dict())
+    second.network.load_state_dict(first.network.state_dict())
+    second.projections.proxies.load_state_dict(first.projections.proxies.state_dict())
+    second.projections.run()
+    assert first.events + second.events == whole.events
+    assert second.projections.starts == whole.projections.starts
+    torch.testing.assert_close(second.projections.pull.anchor, whole.projections.pull.anchor, rtol=0, atol=0)

@@ -3,7 +3,15 @@ import torch
 
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.losses import ContrastiveLoss
-from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective, draw_pool, pool_size, select_proxies
+from ccp_dml.proxies import (
+    BatchObjective,
+    ClassProxies,
+    ProxyObjective,
+    draw_pool,
+    measure_drift,
+    pool_size,
+    select_proxies,
+)
 
 
 def test_references_are_the_proxies_class_by_class():
@@ -108,3 +116,39 @@ def test_proxies_that_are_not_placed_do_not_count():
     placed.proxies.place(torch.randn(3, 2, 4))
     objective.load_state_dict(placed.state_dict())  # a resumed run knows
     assert objective.proxies.placed
+
+
+def test_proxies_of_unit_length_keep_their_direction():
+    proxies = ClassProxies(1, 2, 2, length="unit")
+    proxies.place(torch.tensor([[[30.0, 40.0], [0.0, 0.1]]]))
+    torch.testing.assert_close(proxies.vectors.detach(), torch.tensor([[[0.6, 0.8], [0.0, 1.0]]]))
+
+
+def test_one_learning_rate_turns_unit_proxies_equally_fast_whatever_the_scale():
+    turned = {}
+    for length in ("embedded", "unit"):
+        for scale in (1.0, 20.0):
+            proxies = ClassProxies(1, 1, 2, length)
+            proxies.place(scale * torch.tensor([[[1.0, 0.0]]]))
+            optimizer = torch.optim.Adam(proxies.parameters(), lr=0.01)
+            (clip_normalise(proxies.vectors)[..., 1].sum()).backward()
+            optimizer.step()
+            x, y = proxies.vectors.detach().flatten().tolist()
+            turned[length, scale] = -y / x
+    assert turned["unit", 20.0] == pytest.approx(turned["unit", 1.0], rel=1e-5)
+    assert turned["embedded", 20.0] == pytest.approx(turned["embedded", 1.0] / 20, rel=1e-2)
+
+
+def test_selection_tells_which_images_were_taken():
+    pool = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.9, 0.0], [0.0, 0.5]]])
+    assert select_proxies(pool, torch.tensor([[[0.0, 0.1]]]), per_class=2).taken.tolist() == [[1, 3]]
+
+
+def test_drift_is_measured_where_the_loss_measures():
+    placed = torch.tensor([[3.0, 0.0], [0.0, 0.5]])
+    proxies = torch.tensor([[0.0, 2.0], [0.0, 0.6]])
+    present = torch.tensor([[0.0, 9.0], [0.0, 0.9]])
+    drift = measure_drift(placed, proxies, present)
+    assert drift.staleness == pytest.approx((0 + 0.3) / 2)
+    assert drift.of_embeddings == pytest.approx((2**0.5 + 0.4) / 2)
+    assert drift.of_proxies == pytest.approx((2**0.5 + 0.1) / 2)

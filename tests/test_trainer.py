@@ -212,3 +212,58 @@ def test_a_loss_without_pairs_has_no_activity():
     trainer = make_trainer(network, values=[0.1], evaluate_every=2, after_evaluation=seen.append)
     IterativeProjections(network, trainer.solve, max_evaluations=1, patience=None).run()
     assert seen[0].activity is None
+
+
+class PacedProblem:
+    """Ends after `steps` steps, wherever that is between evaluations."""
+
+    def __init__(self, steps):
+        self.left, self.scores = steps, []
+
+    @property
+    def problem_open(self):
+        return self.left > 0
+
+    def count_step(self):
+        self.left -= 1
+
+    def observe(self, score):
+        self.scores.append(score)
+        return True
+
+
+def test_a_problem_that_ends_between_evaluations_leaves_the_grid_and_the_window_as_they_are():
+    whole, parts = [], []
+    for problems, evaluations in (([12], whole), ([3, 1, 6, 2], parts)):
+        trainer = make_trainer(
+            constant_linear(), values=[0.1, 0.2, 0.3], evaluate_every=4, after_evaluation=evaluations.append
+        )
+        scores_seen = []
+        for steps in problems:
+            problem = PacedProblem(steps)
+            trainer.solve(problem)
+            scores_seen.append(problem.scores)
+        assert trainer.step == 12
+    assert scores_seen == [[], [0.1], [0.2], [0.3]]  # a problem that ends with an evaluation still sees it
+    assert [(row.previous_step, row.step) for row in parts] == [(0, 4), (4, 8), (8, 12)]
+    assert [row.loss for row in parts] == [row.loss for row in whole]  # the mean of all steps of a window
+    assert [row.gradient_norm for row in parts] == [row.gradient_norm for row in whole]
+
+
+def test_steps_are_taken_in_training_mode_after_a_look_at_the_proxies():
+    modes = []
+
+    class Mode(nn.Linear):
+        def forward(self, inputs):
+            modes.append(self.training)
+            return super().forward(inputs)
+
+    network = Mode(3, 1)
+
+    class Looking(PacedProblem):
+        def count_step(self):
+            super().count_step()
+            network.eval()
+
+    make_trainer(network, values=[0.1], evaluate_every=3).solve(Looking(3))
+    assert modes == [True, True, True]

@@ -9,7 +9,7 @@ How the paper's lines and equations map to this file:
 | pool of b images per class (Algorithm 1) | the `embed_pool` callable |
 | greedy k-center (Algorithm 2) | `proxies.select_proxies` |
 | lambda/2 ||theta - theta_prev||^2 (the projection's regulariser) | `ProximalPull`, whose gradient joins the loss's |
-| minimise over theta, rho until validation MAP@R stalls | the `solve` callable, normally `Trainer.solve` |
+| minimise over theta, rho until validation MAP@R stalls | the `solve` callable, normally `Trainer.solve`; `Patience` |
 | while not converged | `IterativeProjections.run` |
 
 A baseline is the same loop with one problem that never ends by itself: no proxies (or one fixed set) and no pull.
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.gradients import add_to_gradients
-from ccp_dml.proxies import ClassProxies, Space, select_proxies
+from ccp_dml.proxies import ClassProxies, Drift, Space, measure_drift, select_proxies
 
 
 @dataclass
@@ -63,6 +63,35 @@ class Patience:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best, self.to_beat, self.waited = state["best"], state["to_beat"], state["waited"]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What ends a problem besides a stall of the validation scores, also between evaluations (D30).
+
+    Proxies stand for images as the network embedded them when they were chosen. The further the network learns, the
+    less they do: they are *stale*. How fast that goes depends on learning rate, network and data, so that a number of
+    steps that suits one run is far too many for another; staleness relative to the covering radius is comparable.
+
+    Args:
+        steps: a problem ends after so many steps. None: however many it takes.
+        staleness: a problem ends when the mean distance between proxies and the present embeddings of their images
+            exceeds this multiple of the covering radius that the proxies had when they were chosen. None: never.
+        check_every: steps between two looks at the staleness.
+    """
+
+    steps: int | None = None
+    staleness: float | None = None
+    check_every: int = 10
+
+
+@dataclass(frozen=True)
+class ProblemStart:
+    """When a problem began."""
+
+    problem: int
+    step: int
+    covering_radius: float | None  # of its proxies over the pool they were chosen from; None: it has no proxies
 
 
 Snapshot = dict[str, Tensor]
@@ -119,7 +148,11 @@ class IterativeProjections:
         proxies: the class proxies, trained together with the network. None: a baseline without proxies.
         pull: the lambda term. None: nothing pulls.
         embed_pool: called with the problem's number, it gives the pool's un-normalised embeddings (C, b, D).
-        patience: evaluations without improvement that end a problem; None: there is only one problem.
+        embed_origins: called with the problem's number and the pool images taken (C, P), it gives a sample of the
+            proxies as positions (n,) in C*P, and the un-normalised embeddings (n, D) of their images now. None: nobody
+            measures how stale proxies are.
+        pace: what ends a problem besides `patience`; a loop that has one calls `count_step` after each step.
+        patience: evaluations without improvement that end a problem; None: they never do.
         run_patience: evaluations without improvement that end the run.
         max_evaluations: the run ends after so many evaluations in any case.
         start_evaluations: if not 0, the first problem is solved without proxies and ends after so many evaluations at
@@ -141,6 +174,8 @@ class IterativeProjections:
         proxies: ClassProxies | None = None,
         pull: ProximalPull | None = None,
         embed_pool: Callable[[int], Tensor] | None = None,
+        embed_origins: Callable[[int, Tensor], tuple[Tensor, Tensor]] | None = None,
+        pace: Pace | None = None,
         patience: int | None = 3,
         run_patience: int | None = 60,
         max_evaluations: int | None = None,
@@ -155,7 +190,10 @@ class IterativeProjections:
         if (proxies is None) != (embed_pool is None):
             raise ValueError("proxies and embed_pool belong together: give both, or neither")
         self.network, self.solve = network, solve
-        self.proxies, self.pull, self.embed_pool = proxies, pull, embed_pool
+        self.pace = Pace() if pace is None else pace
+        if self.pace.staleness is not None and embed_origins is None:
+            raise ValueError("a pace by staleness needs embed_origins, which shows the proxies' images again")
+        self.proxies, self.pull, self.embed_pool, self.embed_origins = proxies, pull, embed_pool, embed_origins
         self.rewind, self.space, self.seed = rewind, space, seed
         self.after_reselection, self.after_problem = after_reselection, after_problem
         self.max_evaluations, self.start_evaluations = max_evaluations, start_evaluations
@@ -164,9 +202,13 @@ class IterativeProjections:
 
         self.problem = 0  # the number of the current problem; 0: none has been posed yet
         self.evaluations = 0
+        self.steps = 0  # as far as they are counted
+        self.starts: list[ProblemStart] = []  # of every problem so far
         self.covering_radius: float | None = None  # of the current proxies over the pool they were chosen from
+        self.drift: Drift | None = None  # as last measured in the current problem
         self.reselection_clock = Stopwatch()
         self.selected_proxies: Tensor | None = None  # where the current problem's proxies started
+        self.selected_images: Tensor | None = None  # (C, P), which of the pool's images they are
         self.previous_proxies: Tensor | None = None
         self.best_of_problem: Snapshot = {}
         self.best_proxies_of_problem: Tensor | None = None
@@ -186,19 +228,23 @@ class IterativeProjections:
         return self.best_of_run
 
     def conclude_problem(self) -> None:
-        """Announce the problem just solved, if there is one."""
-        if self.problem > 0 and self.after_problem is not None:
+        """Announce the problem just solved, if there is one and it lasted until an evaluation."""
+        if self.best_of_problem and self.after_problem is not None:
             self.after_problem()
 
     def move_anchors(self) -> None:
-        """theta_prev <- theta and rho_prev <- rho, the best of the problem just solved."""
-        if not self.best_of_problem:
+        """theta_prev <- theta and rho_prev <- rho: the problem's best, or its last where its pace has ended it."""
+        if self.problem == 0:
             return
+        if self.at_its_pace:
+            solution, proxies = snapshot(self.network), self._present_proxies()
+        else:
+            solution, proxies = self.best_of_problem, self.best_proxies_of_problem
+            if self.rewind:
+                self.network.load_state_dict(solution)
         if self.pull is not None:
-            self.pull.move_anchor(self.best_of_problem)
-        self.previous_proxies = self.best_proxies_of_problem
-        if self.rewind:
-            self.network.load_state_dict(self.best_of_problem)
+            self.pull.move_anchor(solution)
+        self.previous_proxies = proxies
 
     def reselect(self) -> None:
         """Draw and embed a pool, and move the proxies to its points farthest from one another and from rho_prev."""
@@ -212,14 +258,18 @@ class IterativeProjections:
             generator=generator(self.seed, "first pick"),
         )
         self.proxies.place(selection.vectors)
-        self.selected_proxies = selection.vectors
+        self.selected_proxies = self._present_proxies()
+        self.selected_images = selection.taken
         self.covering_radius = selection.covering_radius
         if self.after_reselection is not None:
             self.after_reselection()
 
     def pose_problem(self) -> None:
         self.problem += 1
+        self.starts.append(ProblemStart(self.problem, self.steps, self.covering_radius))
         self.problem_patience.restart()
+        self.drift = None
+        self.best_of_problem, self.best_proxies_of_problem = {}, None
 
     @property
     def starting(self) -> bool:
@@ -231,12 +281,52 @@ class IterativeProjections:
         """Whether the current problem wants more training."""
         waiting = self.proxies is not None and not self.proxies.placed
         start_is_over = waiting and self.evaluations >= self.start_evaluations
-        return self.problem > 0 and not (self.problem_patience.used_up or start_is_over or self.finished)
+        over = self.problem_patience.used_up or start_is_over or self.at_its_pace or self.finished
+        return self.problem > 0 and not over
+
+    @property
+    def steps_of_problem(self) -> int:
+        """Steps counted since the current problem began."""
+        return self.steps - self.starts[-1].step
+
+    @property
+    def at_its_pace(self) -> bool:
+        """Whether the current problem ends because its pace says so, not because validation has stalled."""
+        if self.proxies is None or not self.proxies.placed or self.problem_patience.used_up:
+            return False
+        pace = self.pace
+        if pace.steps is not None and self.steps_of_problem >= pace.steps:
+            return True
+        if pace.staleness is None or self.drift is None or self.covering_radius is None:
+            return False
+        return self.drift.staleness > pace.staleness * self.covering_radius
 
     @property
     def finished(self) -> bool:
         out_of_budget = self.max_evaluations is not None and self.evaluations >= self.max_evaluations
         return self.run_patience.used_up or out_of_budget
+
+    def count_step(self) -> None:
+        """Take note of a training step, and look at the proxies where the pace asks for it."""
+        self.steps += 1
+        if self.pace.staleness is not None and self.steps_of_problem % self.pace.check_every == 0:
+            self.look_at_proxies()
+
+    def look_at_proxies(self) -> None:
+        """Measure how far proxies and network have moved since the selection, on a sample of the proxies."""
+        placed, images = self.selected_proxies, self.selected_images
+        if self.proxies is None or self.embed_origins is None or placed is None or images is None:
+            return
+        sample, present = self.embed_origins(self.problem, images)
+        sample = sample.to(placed.device)
+        proxies = self.proxies.vectors.detach()
+        self.drift = measure_drift(placed.flatten(0, 1)[sample], proxies.flatten(0, 1)[sample], present)
+
+    def _present_proxies(self) -> Tensor | None:
+        """A copy of the proxies that further training does not touch; None as long as there are none."""
+        if self.proxies is None or not self.proxies.placed:
+            return None
+        return self.proxies.vectors.detach().clone()
 
     def observe(self, score: float) -> bool:
         """Take a validation score, which decides at once (D11); True if it is the best of the run.
@@ -244,10 +334,10 @@ class IterativeProjections:
         The weights of the best evaluation are remembered, of the problem for the next anchor, of the run for the end.
         """
         self.evaluations += 1
+        self.look_at_proxies()
         if self.problem_patience.observe(score):
             self.best_of_problem = snapshot(self.network)
-            if self.proxies is not None and self.proxies.placed:
-                self.best_proxies_of_problem = self.proxies.vectors.detach().clone()
+            self.best_proxies_of_problem = self._present_proxies()
         best_of_run = self.run_patience.observe(score)
         if best_of_run:
             self.best_of_run = self.best_of_problem  # the best of a run is the best of its problem: no second copy
@@ -258,9 +348,13 @@ class IterativeProjections:
         return {
             "problem": self.problem,
             "evaluations": self.evaluations,
+            "steps": self.steps,
+            "starts": [asdict(start) for start in self.starts],
+            "drift": None if self.drift is None else asdict(self.drift),
             "covering_radius": self.covering_radius,
             "reselection_seconds": self.reselection_clock.seconds,
             "selected_proxies": self.selected_proxies,
+            "selected_images": self.selected_images,
             "problem_patience": self.problem_patience.state_dict(),
             "run_patience": self.run_patience.state_dict(),
             "anchor": {} if self.pull is None else self.pull.anchor,
@@ -272,9 +366,12 @@ class IterativeProjections:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.problem, self.evaluations = state["problem"], state["evaluations"]
+        self.steps, self.starts = state["steps"], [ProblemStart(**start) for start in state["starts"]]
+        self.drift = None if state["drift"] is None else Drift(**state["drift"])
         self.covering_radius = state["covering_radius"]
         self.reselection_clock.seconds = state["reselection_seconds"]
         self.selected_proxies = state["selected_proxies"]
+        self.selected_images = state["selected_images"]
         self.problem_patience.load_state_dict(state["problem_patience"])
         self.run_patience.load_state_dict(state["run_patience"])
         if self.pull is not None:

@@ -6,11 +6,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.functional.distances import clip_normalise
+from ccp_dml.functional.distances import clip_normalise, l2_normalise
 from ccp_dml.functional.geometry import mean_distance_within
 from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
 
 Space = Literal["raw", "normalised"]
+ProxyLength = Literal["embedded", "unit"]
 
 
 class ClassProxies(nn.Module):
@@ -18,12 +19,18 @@ class ClassProxies(nn.Module):
 
     They are stored as the network embeds, un-normalised; the loss normalises them, and the gradient flows through (D7).
     Calling the module gives them as a reference set for any loss: `loss(embeddings, labels, *proxies())`.
+
+    Args:
+        classes, per_class, dim: C, P and D.
+        length: "embedded" places proxies as long as the network embeds. "unit" shortens or stretches them to length 1:
+            a step of the optimiser then turns them equally far, whatever the scale of the network's embeddings (D31).
     """
 
     labels: Tensor
 
-    def __init__(self, classes: int, per_class: int, dim: int) -> None:
+    def __init__(self, classes: int, per_class: int, dim: int, length: ProxyLength = "embedded") -> None:
         super().__init__()
+        self.length = length
         self.vectors = nn.Parameter(torch.zeros(classes, per_class, dim))
         self.register_buffer("labels", torch.arange(classes).repeat_interleave(per_class), persistent=False)
         self.placed = False  # whether the proxies stand for their classes yet
@@ -39,7 +46,7 @@ class ClassProxies(nn.Module):
     @torch.no_grad()
     def place(self, vectors: Tensor) -> None:
         """Move the proxies to `vectors` (C, P, D), in place: the optimiser goes on owning the same parameter."""
-        self.vectors.copy_(vectors)
+        self.vectors.copy_(l2_normalise(vectors) if self.length == "unit" else vectors)
         self.placed = True
 
     def spread(self) -> float:
@@ -58,6 +65,7 @@ class Selection:
     """New proxies out of a pool, and how well they cover it."""
 
     vectors: Tensor  # (C, P, D), un-normalised
+    taken: Tensor  # (C, P), which of each class's pool images they are
     covering_radius: float  # mean over classes of the largest distance to the nearest proxy, normalised space
 
 
@@ -82,7 +90,27 @@ def select_proxies(
     taken = greedy_k_center(place(pool), None if previous is None else place(previous), per_class, generator=generator)
     vectors = pool.gather(1, taken.unsqueeze(-1).expand(-1, -1, pool.shape[-1]))  # (C, P, D)
     radius = covering_radius(clip_normalise(pool), clip_normalise(vectors)).mean()
-    return Selection(vectors, float(radius))
+    return Selection(vectors, taken, float(radius))
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far proxies and network have moved since the proxies were placed: mean distances in normalised space."""
+
+    staleness: float  # from a proxy to where the network now embeds the image that it was taken from
+    of_embeddings: float  # from where a proxy was placed to where the network now embeds its image
+    of_proxies: float  # from where a proxy was placed to where training has moved it
+
+
+@torch.no_grad()
+def measure_drift(placed: Tensor, proxies: Tensor, present: Tensor) -> Drift:
+    """Compare proxies as they were `placed` (n, D), as they are now, and the `present` embeddings of their images."""
+    placed, proxies, present = clip_normalise(placed), clip_normalise(proxies), clip_normalise(present)
+
+    def mean_distance(a: Tensor, b: Tensor) -> float:
+        return float(torch.linalg.vector_norm(a - b, dim=-1).mean())
+
+    return Drift(mean_distance(proxies, present), mean_distance(placed, present), mean_distance(placed, proxies))
 
 
 def pool_size(pool_per_class: int, proxies_per_class: int) -> int:

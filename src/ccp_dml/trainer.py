@@ -24,6 +24,8 @@ class Problem(Protocol):
     @property
     def problem_open(self) -> bool: ...
 
+    def count_step(self) -> None: ...
+
     def observe(self, score: float) -> bool: ...
 
 
@@ -45,6 +47,7 @@ class Batches(Protocol):
 class Evaluation:
     """What one evaluation found, for the run's log."""
 
+    previous_step: int  # of the evaluation before; 0 for the first
     step: int
     scores: RetrievalScores
     loss: float  # mean over the steps since the previous evaluation
@@ -104,6 +107,8 @@ class Trainer:
         self.warm_up_steps, self.resting = warm_up_steps, list(resting)
         self.after_step, self.after_evaluation = after_step, after_evaluation
         self.step = 0
+        self.evaluated_step = 0  # the step of the last evaluation
+        self.measured: list[Tensor] = []  # per step since then: largest embedding entry, loss, gradient norm
         self.seconds_before = 0.0  # spent before the run was interrupted
         self.started = monotonic()
         self.evaluation_clock = Stopwatch()
@@ -112,38 +117,49 @@ class Trainer:
         refuse_orphans(network, objective, optimizer)
 
     def solve(self, problem: Problem) -> None:
-        """Train the current problem until it has seen enough scores without improvement."""
+        """Train the current problem until it ends: after an evaluation, or between two where its pace says so."""
         while problem.problem_open:
-            loss, gradient_norm, activity = self.train_until_evaluation()
+            previous_step = self.evaluated_step
+            window = self.train_until_evaluation(problem)
+            if window is None:
+                return
             with self.evaluation_clock:
                 scores = self.evaluate()
             is_best = problem.observe(scores.map_at_r)
             if self.after_evaluation is not None:
+                loss, gradient_norm, activity = window
                 times = (self.seconds, self.evaluation_clock.seconds)
-                self.after_evaluation(Evaluation(self.step, scores, loss, gradient_norm, is_best, *times, activity))
+                self.after_evaluation(
+                    Evaluation(previous_step, self.step, scores, loss, gradient_norm, is_best, *times, activity)
+                )
 
     @property
     def seconds(self) -> float:
         return self.seconds_before + monotonic() - self.started
 
-    def train_until_evaluation(self) -> tuple[float, float, PairActivity | None]:
+    def train_until_evaluation(self, problem: Problem | None = None) -> tuple[float, float, PairActivity | None] | None:
         """Take the steps up to the next evaluation; their mean loss and mean gradient norm, and the last one's pairs.
 
-        What each step measured stays on the device until the window ends: a step never waits for the device.
+        None if `problem` ends before: the next problem then takes the steps that are left of the window. What each step
+        measured stays on the device until the window ends: a step never waits for the device.
         """
-        first = self.step
-        window = self.evaluate_every if self.max_steps is None else min(self.evaluate_every, self.max_steps - self.step)
-        measured = []
-        self.network.train()
+        last = self.evaluated_step + self.evaluate_every
+        last = last if self.max_steps is None else min(last, self.max_steps)
         record: list[MeasuredPairs] = []
-        for remaining in range(window, 0, -1):
-            with recorded_pairs() if remaining == 1 else nullcontext(record) as record:
-                measured.append(self.take_step())
+        while self.step < last:
+            self.network.train()  # every time: a look at the proxies' staleness leaves the network in inference mode
+            with recorded_pairs() if self.step == last - 1 else nullcontext(record) as record:
+                self.measured.append(self.take_step())
             self.step += 1
             if self.after_step is not None:
                 self.after_step(self.step)
-        history = torch.stack(measured).cpu()  # (window, 3): embeddings, loss, gradient norm
-        self.refuse_non_finite(history, first)
+            if problem is not None:
+                problem.count_step()
+                if self.step < last and not problem.problem_open:
+                    return None
+        history = torch.stack(self.measured).cpu()  # (window, 3): embeddings, loss, gradient norm
+        self.refuse_non_finite(history, self.evaluated_step)
+        self.measured, self.evaluated_step = [], self.step
         return float(history[:, 1].mean()), float(history[:, 2].mean()), pair_activity(record)
 
     def take_step(self) -> Tensor:
@@ -194,7 +210,8 @@ class Trainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.step = state["step"]
+        self.step = self.evaluated_step = state["step"]
+        self.measured = []
         self.seconds_before, self.started = state["seconds"], monotonic()
         self.evaluation_clock.seconds = state["evaluation_seconds"]
         self.optimizer.load_state_dict(state["optimizer"])

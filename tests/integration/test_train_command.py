@@ -97,7 +97,15 @@ def test_the_same_seed_gives_the_same_log_and_another_seed_another(features, tmp
     assert log(tmp_path / "a") != log(tmp_path / "c")
 
 
-@pytest.mark.parametrize("settings", [(), ("ccp.rewind=true", "ccp.reset_moments=true", "ccp.space=normalised")])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("ccp.rewind=true", "ccp.reset_moments=true", "ccp.space=normalised", "ccp.proxy_length=unit"),
+        ("ccp.until=steps", "ccp.steps_per_problem=3"),
+        ("ccp.until=stale", "ccp.staleness=0.02", "ccp.check_every=1"),
+    ],
+)
 def test_interrupted_and_resumed_is_as_if_nothing_happened(features, tmp_path, monkeypatch, settings):
     settings = ("train.max_steps=48", *settings)
     assert main(command(features, "c2-ccp", tmp_path / "whole", *settings)) == 0

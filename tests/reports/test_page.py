@@ -81,11 +81,12 @@ def test_spread_radius_and_pull_have_charts_with_the_switches(two_runs: list[Pat
     projections = re.search(r'<section id="projections".*?</section>', page, re.DOTALL)
     assert projections
     assert re.findall(r"<figcaption><strong>(.*?)</strong>", projections[0]) == [
+        "Staleness",
         "Covering radius",
         "Spread of proxies",
         "Pull",
     ]
-    assert len(re.findall(r'<line class="mark s1"', projections[0])) == 8  # four switches in two charts, of the CCP run
+    assert len(re.findall(r'<line class="mark s1"', projections[0])) == 12  # four switches in three charts, of CCP
 
 
 def test_active_pairs_have_charts_in_percent(two_runs: list[Path], tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_problem_switches_and_the_best_evaluation_are_in_the_curves(two_runs: li
 def test_each_problem_has_its_line(two_runs: list[Path], tmp_path: Path) -> None:
     problems = section(report(two_runs[1:], tmp_path), "problems")
     assert "1 400 8 " in problems
-    assert re.search(r"5 400 8 43\.1 0\.399 0\.00800", problems)
+    assert re.search(r"5 400 8 43\.1 0\.399 0\.320 0\.00800", problems)
 
 
 def test_several_runs_are_compared_first(two_runs: list[Path], tmp_path: Path) -> None:

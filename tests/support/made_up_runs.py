@@ -96,6 +96,9 @@ def made_up_metrics(is_ccp: bool, evaluations: int = 40) -> list[dict[str, Any]]
             row |= {
                 "covering_radius": 0.9 * 0.85**problem,
                 "proxy_spread": 0.8 - 0.05 * (index % 8),
+                "staleness": 0.04 * (1 + index % 8),
+                "embedding_drift": 0.06 * (1 + index % 8),
+                "proxy_drift": 0.02 * (1 + index % 8),
                 "pull_norm": 0.0 if problem == 1 else 1e-3 * (1 + index % 8),
             }
         rows.append(row)

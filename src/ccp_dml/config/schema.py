@@ -90,8 +90,19 @@ class CcpConfig(Section):
     proxies_per_class: int = Field(8, ge=1, description="P, the proxies of each class")
     pool_per_class: int = Field(12, ge=1, description="b, the images of each class that proxies are chosen from (D9)")
     start_step: int = Field(0, ge=0, description="steps without proxies at first, for training from scratch")
+    until: Literal["stall", "stale", "steps"] = Field(
+        "stall", description="what ends a problem: patience; patience or stale proxies; steps_per_problem (D30)"
+    )
     patience: int = Field(3, ge=1, description="evaluations without improvement that end a problem (D3)")
+    staleness: float = Field(
+        1.0, gt=0, description="proxies are stale at so many covering radii from their images; with until = stale"
+    )
+    check_every: int = Field(10, ge=1, description="steps between two looks at the staleness; with until = stale")
+    steps_per_problem: int = Field(100, ge=1, description="with until = steps")
     pair_weight: float = Field(0.1, ge=0, description="weight of the loss inside the batch (D4)")
+    proxy_length: Literal["embedded", "unit"] = Field(
+        "embedded", description="how long new proxies are: as the network embeds (D7), or 1 (D31)"
+    )
     space: Literal["raw", "normalised"] = Field("raw", description="where k-center measures distances (D6)")
     rewind: bool = Field(False, description="start each problem from the best weights, not the last ones (D10)")
     reset_moments: bool = Field(False, description="forget the proxies' Adam moments at reselection (D12)")

@@ -2,26 +2,28 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from ccp_dml.config.schema import Config
+from ccp_dml.config.schema import CcpConfig, Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import Batch, TrainingBatches, evaluation_batches, load_rows, loader_processes
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.evaluation import embed, score
 from ccp_dml.foundation.checkpoint import random_states, restore_random_states
-from ccp_dml.foundation.randomness import derive_seed, generator
+from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.models.embedder import Embedder
-from ccp_dml.projections import IterativeProjections, ProximalPull
-from ccp_dml.proxies import draw_pool, pool_size
+from ccp_dml.projections import IterativeProjections, Pace, ProximalPull
+from ccp_dml.proxies import pool_size
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_objective, build_optimizer
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder
+from ccp_dml.runs.pool import TrainingPool
 from ccp_dml.runs.scoring import as_row
 from ccp_dml.runs.watcher import Watcher
 from ccp_dml.trainer import Evaluation, Trainer, decaying_parameters
@@ -73,6 +75,13 @@ class TrainingRun:
         self.wrapped_network, wrapped_optimizer = fabric.setup(network, self.optimizer)
         self.wrapped_network.mark_forward_method("raw")
         pull = ProximalPull(network, ccp.weight) if alternating else None
+        self.pool = TrainingPool(
+            learned,
+            pool_size(ccp.pool_per_class, ccp.proxies_per_class),
+            seed,
+            config.run.evaluation_batch,
+            self.workers,
+        )
         self.maps = ProblemRecorder(config, logbook.folder, learned, validation.queries, self.embed_rows)
 
         self.trainer = Trainer(
@@ -99,7 +108,9 @@ class TrainingRun:
             proxies=self.proxies,
             pull=pull,
             embed_pool=self.embed_pool if self.proxies is not None else None,
-            patience=ccp.patience if alternating else None,
+            embed_origins=self.embed_origins if self.proxies is not None else None,
+            pace=pace_of(ccp) if alternating else None,
+            patience=ccp.patience if alternating and ccp.until != "steps" else None,
             run_patience=train.patience,
             max_evaluations=evaluations_left(self.trainer),
             start_evaluations=math.ceil(ccp.start_step / train.evaluate_every),
@@ -124,12 +135,11 @@ class TrainingRun:
 
     def embed_pool(self, problem: int) -> Tensor:
         """Embed freshly drawn, augmented images of every class, un-normalised: (C, b, D) (D8, D9)."""
-        seed, ccp = self.config.run.seed, self.config.ccp
-        size = pool_size(ccp.pool_per_class, ccp.proxies_per_class)
-        rows = draw_pool(self.learned.labels, size, generator(seed, "pool", problem))
-        augmentation = derive_seed(seed, "pool augmentation", problem)
-        batches = load_rows(self.learned, rows.flatten(), augmentation, self.config.run.evaluation_batch, self.workers)
-        return embed(self.wrapped_network, batches, raw=True)[0].unflatten(0, rows.shape)
+        return self.pool.embed(self.wrapped_network, problem)
+
+    def embed_origins(self, problem: int, taken: Tensor) -> tuple[Tensor, Tensor]:
+        """Embed the images that some of the proxies were taken from once more; see `TrainingPool`."""
+        return self.pool.embed_origins(self.wrapped_network, problem, taken)
 
     def embed_rows(self, data: LabelledSet, rows: Tensor) -> Tensor:
         """Embed the images in `rows` (n,) of `data` as evaluations see them, normalised: (n, D)."""
@@ -206,6 +216,15 @@ def evaluations_left(trainer: Trainer) -> int | None:
     return math.ceil(max(0, trainer.max_steps - trainer.step) / trainer.evaluate_every)
 
 
+def pace_of(ccp: CcpConfig) -> Pace:
+    """What ends a problem besides a stall of the validation scores (D30)."""
+    return Pace(
+        steps=ccp.steps_per_problem if ccp.until == "steps" else None,
+        staleness=ccp.staleness if ccp.until == "stale" else None,
+        check_every=ccp.check_every,
+    )
+
+
 def log_row(evaluation: Evaluation, projections: IterativeProjections) -> dict[str, Any]:
     """Make the line of metrics.jsonl that tells of one evaluation."""
     row: dict[str, Any] = {
@@ -225,8 +244,14 @@ def log_row(evaluation: Evaluation, projections: IterativeProjections) -> dict[s
         row["covering_radius"] = projections.covering_radius
     if projections.proxies is not None and projections.proxies.placed and projections.proxies.per_class > 1:
         row["proxy_spread"] = projections.proxies.spread()
+    if projections.drift is not None:
+        row["staleness"] = projections.drift.staleness
+        row["embedding_drift"] = projections.drift.of_embeddings
+        row["proxy_drift"] = projections.drift.of_proxies
     if projections.pull is not None:
         row["pull_norm"] = float(projections.pull.norm())
+        begun = [start for start in projections.starts if evaluation.previous_step <= start.step < evaluation.step]
+        row["problems_begun"] = [asdict(start) for start in begun]
     return row
 
 

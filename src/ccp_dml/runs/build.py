@@ -93,7 +93,12 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
         if config.xbm.enabled:
             raise UserError("xbm.enabled and ccp.mode are both set: references are either a memory or proxies.")
         refuse_without_references(loss, config.loss.name, f"ccp.mode={config.ccp.mode}")
-        proxies = ClassProxies(classes, config.ccp.proxies_per_class, dim)
+        if config.ccp.proxy_length == "unit" and config.ccp.space == "raw":
+            raise UserError(
+                "ccp.proxy_length=unit needs ccp.space=normalised: proxies of unit length are near no image in the raw "
+                "space."
+            )
+        proxies = ClassProxies(classes, config.ccp.proxies_per_class, dim, config.ccp.proxy_length)
         return ProxyObjective(loss, proxies, config.ccp.pair_weight), proxies
     if config.xbm.enabled:
         refuse_without_references(loss, config.loss.name, "xbm.enabled=true")

@@ -84,7 +84,7 @@ def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figur
             title = f"{loss + CCP}: {len(lengths)} problems of {len(of_loss)} run(s)"
             panels.append(Histogram(title, "steps in a problem", "problems", [Sample(loss, lengths, style)], width))
     caption = (
-        "Problems that patience ended; the one that the run's end cut short and a start without proxies are left out."
+        "Problems that came to their own end: not the one that the run's end cut short, nor a start without proxies."
     )
     return Figure("problems", "Steps per problem", caption, panels) if panels else None
 

@@ -17,6 +17,8 @@ RADIUS = "distance from a pool image to the nearest new proxy of its class, the 
 SPREAD = "distance between the proxies of a class as the loss sees them, mean over pairs and classes"
 ACTIVE = "pairs that the loss learns from, in % of all, in the last step before the evaluation"
 PULL = "length of the pull's gradient: lambda times the distance to the previous solution"
+STALENESS = "distance between proxies and the present embeddings of the images they were taken from, mean of a sample"
+PACE = "MAP@R as a fraction; the others are distances between normalised vectors, means of a sample of the proxies"
 SCORE = "in %, on classes held out for validation"
 
 
@@ -32,7 +34,7 @@ def curves(runs: Sequence[RunFolder]) -> Section | None:
 
 
 def projections(runs: Sequence[RunFolder]) -> Section | None:
-    """Covering radius and spread of the proxies, and the pull to the previous solution; None for baselines."""
+    """Pace, covering radius and spread of the proxies, and the pull to the previous solution; None for baselines."""
     radius = Chart(
         title="Covering radius",
         x_label="problem",
@@ -40,9 +42,10 @@ def projections(runs: Sequence[RunFolder]) -> Section | None:
         series=_series(runs, [_radius_points(run) for run in runs], "covering radius"),
         decimals=3,
     )
+    staleness = _pace_chart(runs[0]) if len(runs) == 1 else _step_chart(runs, "staleness", "Staleness", STALENESS, 3)
     spread = _step_chart(runs, "proxy_spread", "Spread of proxies", SPREAD, 3)
     pull = _step_chart(runs, "pull_norm", "Pull", PULL, 5)
-    return _chart_section("projections", "Projections", [radius, spread, pull])
+    return _chart_section("projections", "Projections", [staleness, radius, spread, pull])
 
 
 def problems(run: RunFolder) -> Section | None:
@@ -54,25 +57,49 @@ def problems(run: RunFolder) -> Section | None:
 
 
 def problem_rows(run: RunFolder) -> list[dict[str, Any]]:
-    """What happened in each problem, in order."""
+    """What happened in each problem, in order; one that ended before an evaluation has no score."""
+    if not run.metrics:
+        return []
     grouped: dict[int, list[dict[str, Any]]] = {}
     for row in run.metrics:
         grouped.setdefault(row.get("problem", 1), []).append(row)
-    rows, last_step = [], 0
-    for problem, evaluations in grouped.items():
+    starts = problem_starts(run)
+    ends = [start["step"] for start in starts[1:]] + [run.metrics[-1]["step"]]
+    rows = []
+    for start, end in zip(starts, ends, strict=True):
+        evaluations = grouped.get(start["problem"], [])
+        last = evaluations[-1] if evaluations else {}
         known = [score for row in evaluations if (score := number(row.get("map_at_r"))) is not None]
         rows.append(
             {
-                "problem": problem,
-                "steps": evaluations[-1]["step"] - last_step,
+                "problem": start["problem"],
+                "steps": end - start["step"],
                 "evaluations": len(evaluations),
                 "map_at_r": max(known, default=None),
-                "covering_radius": number(evaluations[-1].get("covering_radius")),
-                "pull_norm": number(evaluations[-1].get("pull_norm")),
+                "covering_radius": number(start["covering_radius"]),
+                "staleness": number(last.get("staleness")),
+                "pull_norm": number(last.get("pull_norm")),
             }
         )
-        last_step = evaluations[-1]["step"]
     return rows
+
+
+def problem_starts(run: RunFolder) -> list[dict[str, Any]]:
+    """`problem`, `step` and `covering_radius` of each problem's start.
+
+    Baselines log none: their one problem begins with the run. Nor do runs of older versions, whose problems end with
+    an evaluation.
+    """
+    begun: list[dict[str, Any]] = [start for row in run.metrics for start in row.get("problems_begun", [])]
+    if begun:
+        return begun
+    first_rows: dict[int, dict[str, Any]] = {}
+    last_step = 0
+    for row in run.metrics:
+        start = {"problem": row.get("problem", 1), "step": last_step, "covering_radius": row.get("covering_radius")}
+        first_rows.setdefault(start["problem"], start)
+        last_step = row["step"]
+    return list(first_rows.values())
 
 
 def _chart_section(name: str, title: str, charts: Sequence[Chart]) -> Section | None:
@@ -130,10 +157,32 @@ def _radius_points(run: RunFolder) -> Points:
     return [(row["problem"], row["covering_radius"]) for row in rows if row["covering_radius"] is not None]
 
 
+def _pace_chart(run: RunFolder) -> Chart:
+    """Explain a run of CCP in one picture: how stale its proxies become, when they are chosen anew, what it gains."""
+    lines = {
+        "validation MAP@R": _points(run, "map_at_r"),
+        "staleness of proxies": _points(run, "staleness"),
+        "covering radius": _points(run, "covering_radius"),
+        "drift of embeddings": _points(run, "embedding_drift"),
+        "drift of proxies": _points(run, "proxy_drift"),
+    }
+    has_proxies = any(points for label, points in lines.items() if label != "validation MAP@R")
+    return Chart(
+        title="Pace",
+        x_label="step",
+        y_label=PACE,
+        series=[Series(label, points, style) for style, (label, points) in enumerate(lines.items()) if points]
+        if has_proxies
+        else [],
+        marks=_problem_starts(run, None),
+        marks_label="a new problem starts",
+        decimals=3,
+    )
+
+
 def _problem_starts(run: RunFolder, style: int | None) -> list[Mark]:
-    """Where each problem but the first starts: at the last evaluation of the one before."""
-    pairs = zip(run.metrics, run.metrics[1:], strict=False)
-    return [Mark(a["step"], str(b["problem"]), style) for a, b in pairs if a.get("problem") != b.get("problem")]
+    """Where each problem but the first starts."""
+    return [Mark(start["step"], str(start["problem"]), style) for start in problem_starts(run)[1:]]
 
 
 def _best(run: RunFolder, key: str, style: int) -> list[Highlight]:
