@@ -1,0 +1,92 @@
+"""Approximate search for very large indexes: faiss proposes candidates, our kernel ranks them exactly."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.randomness import derive_seed
+from ccp_dml.serving.gallery import exact_nearest
+from ccp_dml.serving.index_store import Approximation, Manifest
+
+Kind = Literal["hnsw", "ivf"]
+KINDS: tuple[Kind, ...] = ("hnsw", "ivf")
+CANDIDATES_PER_RESULT = 4
+LEAST_CANDIDATES = 64
+QUERIES_OF_RECALL = 200
+LEAST_VECTORS = 1000  # with fewer, exact search takes a millisecond and an approximate index has nothing to learn from
+
+
+class ApproximateIndex:
+    """A faiss index over the same rows as the stored vectors."""
+
+    def __init__(self, index: Any) -> None:
+        self.index = index
+
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Distances and rows (Q, k): faiss's candidates among `vectors` (N, D), ranked by their exact distances."""
+        k = min(k, len(vectors))
+        wanted = min(len(vectors), max(LEAST_CANDIDATES, CANDIDATES_PER_RESULT * k))
+        _, candidates = self.index.search(queries, wanted)
+        distances, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+        for query in range(len(queries)):
+            found = np.sort(candidates[query][candidates[query] >= 0])
+            if len(found) < k:  # lists of an inverted file may be almost empty: look at everything instead
+                found = np.arange(len(vectors))
+            distances[query : query + 1], places = exact_nearest(queries[query : query + 1], vectors[found], k)
+            rows[query] = found[places[0]]
+        return distances, rows
+
+
+def build(kind: Kind, vectors: np.ndarray, file: Path) -> Approximation:
+    """Write an approximate index of `vectors` (N, D) to `file`, and measure its recall at 10 on some of them."""
+    faiss = _faiss()
+    count, dim = vectors.shape
+    if count < LEAST_VECTORS:
+        raise UserError(f"--approximate is for large indexes; this one has {count:,} images. Leave the option out.")
+    if kind == "hnsw":
+        index = faiss.IndexHNSWFlat(dim, 32)
+        index.hnsw.efConstruction = 128
+        index.hnsw.efSearch = 128
+    else:
+        lists = max(1, int(4 * count**0.5))
+        index = faiss.IndexIVFFlat(faiss.IndexFlatL2(dim), dim, min(lists, count // 39 or 1))
+        index.nprobe = max(8, index.nlist // 32)
+        index.train(np.ascontiguousarray(vectors[: min(count, 64 * index.nlist)]))
+    for start in range(0, count, 1 << 16):
+        index.add(np.ascontiguousarray(vectors[start : start + (1 << 16)]))
+    faiss.write_index(index, str(file))
+    return Approximation(kind=kind, recall_at_10=_recall(ApproximateIndex(index), vectors), sample=QUERIES_OF_RECALL)
+
+
+def open_index(folder: Path, manifest: Manifest) -> ApproximateIndex | None:
+    """Open the approximate index of a generation, if it has one."""
+    if manifest.approximation is None:
+        return None
+    faiss = _faiss()
+    file = folder / manifest.files["approximate"].name
+    try:
+        return ApproximateIndex(faiss.read_index(str(file)))
+    except RuntimeError as error:
+        raise UserError(f"The index {folder} is damaged ({file.name}: {error}); make it again with `ccp index`.") from None
+
+
+def _recall(index: ApproximateIndex, vectors: np.ndarray) -> float:
+    """The share of the 10 nearest that are found, over stored vectors with a little noise, as new images would be."""
+    random = np.random.default_rng(derive_seed(0, "recall of an approximate index"))
+    chosen = np.sort(random.choice(len(vectors), size=min(QUERIES_OF_RECALL, len(vectors)), replace=False))
+    queries = np.asarray(vectors[chosen])
+    spread = float(queries.std(axis=0).mean())
+    queries = (queries + random.normal(scale=0.1 * spread, size=queries.shape)).astype(np.float32)
+    _, found = index.search(queries, vectors, 10)
+    _, true = exact_nearest(queries, vectors, 10)
+    return float(np.mean([len(np.intersect1d(*pair)) / len(pair[1]) for pair in zip(found, true, strict=True)]))
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise UserError("Approximate search needs faiss: pip install 'ccp-dml[search]'.") from None
+    return faiss

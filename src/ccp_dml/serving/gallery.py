@@ -1,0 +1,109 @@
+"""What can be searched: images with vectors, labels and attributes, wherever they are stored."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from ccp_dml.errors import UserError
+from ccp_dml.functional.retrieval import nearest_references
+from ccp_dml.serving.index_store import PinnedModel
+from ccp_dml.serving.where import Value
+
+
+@dataclass(frozen=True)
+class Item:
+    """An indexed image."""
+
+    id: int
+    path: str
+    label: str | None
+    attributes: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A search result; results are sorted by distance, equal ones by id."""
+
+    item: Item
+    distance: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some items, or all: their ids (N,), labels and vectors (N, D), in the order of ids."""
+
+    ids: np.ndarray
+    labels: list[str | None]
+    vectors: np.ndarray
+
+
+class Gallery(Protocol):
+    """A local index or a collection in a vector engine."""
+
+    name: str
+    model: PinnedModel
+    count: int
+
+    def search(
+        self, queries: np.ndarray, k: int, where: str | None = None, leave_out: Collection[int] = ()
+    ) -> list[list[Hit]]:
+        """Find the `k` nearest images of each of `queries` (Q, D), or as many as there are."""
+
+    def items(self, ids: Sequence[int]) -> list[Item]:
+        """Look up items by id, in this order; a KeyError for an id that is not there."""
+
+    def vectors_of(self, ids: Sequence[int]) -> np.ndarray:
+        """Look up vectors (N, D) by id."""
+
+    def sample(self, limit: int) -> Sample:
+        """Draw `limit` items, always the same, or take all if there are no more."""
+
+    def label_counts(self) -> dict[str, int]:
+        """Count images per label, in the order of labels."""
+
+    def attribute_values(self, limit: int = 50) -> dict[str, list[Value]]:
+        """List the distinct values of each attribute; none for one that has more than `limit`."""
+
+
+def refuse_other_model(pinned: PinnedModel, digest: str, given: str, name: str) -> None:
+    """Distances between vectors of two networks mean nothing."""
+    if digest != pinned.digest:
+        raise UserError(
+            f"{name} holds vectors of the model {pinned.name} ({pinned.digest[:8]}), not of {given} ({digest[:8]}); "
+            f"use that model (it was at {pinned.path}), or make a new index with this one."
+        )
+
+
+def check_queries(queries: np.ndarray, dim: int, k: int) -> np.ndarray:
+    """Queries as float32 (Q, D), refused if they are of another width or not finite."""
+    queries = np.ascontiguousarray(queries, dtype=np.float32)
+    if queries.ndim != 2 or queries.shape[1] != dim:
+        raise UserError(f"A query must be a vector of {dim} numbers, not of shape {queries.shape}.")
+    if not np.isfinite(queries).all():
+        raise UserError("A query has NaN or infinite values; the picture cannot be searched with.")
+    if k < 1:
+        raise UserError(f"k = {k} asks for nothing; give at least 1.")
+    return queries
+
+
+def exact_nearest(queries: np.ndarray, references: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distances and rows (Q, min(k, N)) of the nearest of `references` (N, D); equals by lower row."""
+    k = min(k, len(references))
+    if k == 0:
+        return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
+    distances, rows = nearest_references(torch.from_numpy(queries), k, torch.from_numpy(references))
+    return distances.numpy(), rows.numpy()
+
+
+def readable_path(path: Path) -> str | None:
+    """The path as text, or None if it cannot be stored as such."""
+    text = str(path)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return None
+    return text

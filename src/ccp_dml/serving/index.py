@@ -1,0 +1,151 @@
+"""A searchable index in a folder: open it, search it exactly or approximately, look images up."""
+
+import sqlite3
+import threading
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import numpy as np
+
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.randomness import derive_seed
+from ccp_dml.serving import approximate
+from ccp_dml.serving.gallery import Hit, Item, Sample, check_queries, exact_nearest
+from ccp_dml.serving.index_store import Manifest, check_files, map_vectors, open_items, read_manifest
+from ccp_dml.serving.where import Value, as_sql, parse_where
+
+ATTEMPTS_TO_OPEN = 5
+"""A writer may replace the files between the moments in which we read their names and open them."""
+IDS_PER_STATEMENT = 500
+
+
+class SearchIndex:
+    """An index of one generation: what a writer does meanwhile is seen by those who open it afterwards."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        check_files(folder, manifest)
+        self.folder = folder
+        self.manifest = manifest
+        self.name = folder.resolve().name
+        self.model = manifest.model
+        self.count = manifest.count
+        self.vectors = map_vectors(folder, manifest)  # (N, D)
+        self._table = open_items(folder, manifest)
+        self._one_statement_at_a_time = threading.Lock()
+        self.ids = np.array([row[0] for row in self._rows("SELECT id FROM items ORDER BY id")], dtype=np.int64)  # (N,)
+        if len(self.ids) != self.count:
+            raise UserError(
+                f"The index {folder} is damaged ({len(self.ids):,} images but {self.count:,} vectors); "
+                "make it again with `ccp index`."
+            )
+        self._approximate = approximate.open_index(folder, manifest)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "SearchIndex":
+        """Open the newest generation; a UserError if there is no index, or a damaged one."""
+        folder = Path(folder).expanduser()
+        for _ in range(ATTEMPTS_TO_OPEN - 1):
+            manifest = read_manifest(folder)
+            try:
+                return cls(folder, manifest)
+            except (UserError, OSError):
+                if read_manifest(folder).generation == manifest.generation:
+                    break
+                sleep(0.05)
+        return cls(folder, read_manifest(folder))
+
+    def close(self) -> None:
+        self._table.close()
+
+    def search(
+        self, queries: np.ndarray, k: int, where: str | None = None, leave_out: Collection[int] = ()
+    ) -> list[list[Hit]]:
+        """Find the `k` nearest images of each of `queries` (Q, D), or as many as there are.
+
+        `where` keeps to images that satisfy a condition, `leave_out` are ids that must not be found.
+        """
+        queries = check_queries(queries, self.model.dim, k)
+        rows = None if where is None else self._rows_where(where)
+        if leave_out:
+            left_out = self._places(list(leave_out))
+            rows = np.setdiff1d(np.arange(self.count) if rows is None else rows, left_out, assume_unique=False)
+        if rows is None and self._approximate is not None:
+            distances, places = self._approximate.search(queries, self.vectors, k)
+        else:
+            references = self.vectors if rows is None else self.vectors[rows]
+            distances, places = exact_nearest(queries, references, k)
+            places = places if rows is None else rows[places]
+        wanted = self.ids[places]
+        items = {item.id: item for item in self.items(np.unique(wanted).tolist())}
+        return [
+            [Hit(items[number], float(distance)) for number, distance in zip(*both, strict=True)]
+            for both in zip(wanted.tolist(), distances, strict=True)
+        ]
+
+    def items(self, ids: Sequence[int]) -> list[Item]:
+        found: dict[int, Item] = {}
+        for start in range(0, len(ids), IDS_PER_STATEMENT):
+            part = list(ids[start : start + IDS_PER_STATEMENT])
+            marks = ",".join("?" * len(part))
+            attributes: dict[int, dict[str, Value]] = {}
+            for number, name, value in self._rows(f"SELECT id, name, value FROM attributes WHERE id IN ({marks})", part):
+                attributes.setdefault(number, {})[name] = value
+            for number, path, label in self._rows(f"SELECT id, path, label FROM items WHERE id IN ({marks})", part):
+                found[number] = Item(number, path, label, attributes.get(number, {}))
+        return [found[number] for number in ids]
+
+    def vectors_of(self, ids: Sequence[int]) -> np.ndarray:
+        return np.asarray(self.vectors[self._places(ids)])
+
+    def sample(self, limit: int) -> Sample:
+        rows = np.arange(self.count)
+        if self.count > limit:
+            random = np.random.default_rng(derive_seed(0, "sample of an index", self.model.digest))
+            rows = np.sort(random.choice(self.count, size=limit, replace=False))
+        labels = np.array([row[0] for row in self._rows("SELECT label FROM items ORDER BY id")], dtype=object)
+        return Sample(self.ids[rows], labels[rows].tolist(), np.asarray(self.vectors[rows]))
+
+    def label_counts(self) -> dict[str, int]:
+        statement = "SELECT label, count(*) FROM items WHERE label IS NOT NULL GROUP BY label ORDER BY label"
+        return dict(self._rows(statement))
+
+    def attribute_names(self) -> list[str]:
+        return [row[0] for row in self._rows("SELECT DISTINCT name FROM attributes ORDER BY name")]
+
+    def attribute_values(self, limit: int = 50) -> dict[str, list[Value]]:
+        found = {}
+        for name in self.attribute_names():
+            statement = "SELECT DISTINCT value FROM attributes WHERE name = ? ORDER BY value LIMIT ?"
+            values = [row[0] for row in self._rows(statement, [name, limit + 1])]
+            found[name] = values if len(values) <= limit else []
+        return found
+
+    def missing_images(self) -> list[str]:
+        """Paths of indexed images that are not there any more; they are still found."""
+        return [path for (path,) in self._rows("SELECT path FROM items ORDER BY id") if not Path(path).is_file()]
+
+    def _rows_where(self, where: str) -> np.ndarray:
+        sql, parameters = as_sql(parse_where(where, self.attribute_names()))
+        found = [row[0] for row in self._rows(f"SELECT id FROM items WHERE {sql} ORDER BY id", parameters)]
+        return self._places(found)
+
+    def _places(self, ids: Sequence[int]) -> np.ndarray:
+        """Rows of the vectors of these ids; a KeyError for one that is not there."""
+        wanted = np.asarray(ids, dtype=np.int64)
+        places = np.searchsorted(self.ids, wanted)
+        known = places < self.count
+        known[known] = self.ids[places[known]] == wanted[known]
+        if not known.all():
+            raise KeyError(int(wanted[~known][0]))
+        return places
+
+    def _rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            with self._one_statement_at_a_time:
+                return self._table.execute(statement, parameters).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise UserError(
+                f"The index {self.folder} is damaged ({error}); make it again with `ccp index`."
+            ) from None

@@ -1,0 +1,353 @@
+"""Fill an index and keep it up to date: add, remove, and embed again only what has changed."""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ccp_dml.errors import UserError, listing
+from ccp_dml.foundation.digests import file_digest
+from ccp_dml.serving import approximate
+from ccp_dml.serving.gallery import readable_path, refuse_other_model
+from ccp_dml.serving.index_store import (
+    Manifest,
+    NextGeneration,
+    PinnedModel,
+    alone_writing,
+    check_files,
+    is_index,
+    is_leftover,
+    map_vectors,
+    open_items,
+    read_manifest,
+    sweep,
+)
+from ccp_dml.serving.listed_images import ListedImage
+from ccp_dml.serving.model import EmbeddingModel
+from ccp_dml.serving.where import Value, as_sql, parse_where
+
+Report = Callable[[int, int], None]
+"""Called with how many images are embedded, and of how many."""
+
+
+@dataclass
+class Changes:
+    """What a writer did, and what it could not do."""
+
+    added: int = 0
+    embedded_again: int = 0
+    moved: int = 0
+    relabelled: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    missing: list[str] = field(default_factory=list)  # files that are not there
+    broken: list[tuple[str, str]] = field(default_factory=list)  # files that are no readable images, and why
+
+    @property
+    def any(self) -> bool:
+        return bool(self.added or self.embedded_again or self.moved or self.relabelled or self.removed)
+
+
+@dataclass(frozen=True)
+class _File:
+    """What tells whether an image has changed."""
+
+    bytes: int
+    mtime_ns: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class _Stored:
+    id: int
+    image: ListedImage
+    file: _File
+
+
+@dataclass(frozen=True)
+class _ToEmbed:
+    image: ListedImage
+    file: _File
+    again: bool  # its content has changed
+
+
+@dataclass
+class _Plan:
+    """What to do about each image."""
+
+    embed: list[_ToEmbed] = field(default_factory=list)
+    drop: list[int] = field(default_factory=list)
+    rename: list[tuple[int, str]] = field(default_factory=list)
+    touch: list[tuple[int, _File]] = field(default_factory=list)  # the same content with a new time
+    describe: list[tuple[int, ListedImage]] = field(default_factory=list)  # other label or attributes
+
+    def changes_table(self) -> bool:
+        return bool(self.embed or self.drop or self.rename or self.touch or self.describe)
+
+
+def add_images(
+    folder: Path,
+    model: EmbeddingModel,
+    model_path: Path,
+    images: Sequence[ListedImage],
+    approximation: approximate.Kind | None = None,
+    report: Report = lambda done, total: None,
+) -> Changes:
+    """Add `images` to the index in `folder`, which is made if it is not there.
+
+    Those it has already are embedded again only if their content has changed; one whose content is known from a file
+    that is gone counts as moved. Unreadable and missing images are listed, not fatal.
+    """
+    if folder.exists() and not is_index(folder) and not _holds_only_leftovers(folder):
+        raise UserError(f"{folder} exists and is no index; choose another folder for --out.")
+    with alone_writing(folder):
+        previous = _checked_manifest(folder) if is_index(folder) else None
+        pinned = PinnedModel(path=str(model_path.resolve()), name=model.name, digest=model.digest, dim=model.dim)
+        if previous is not None:
+            refuse_other_model(previous.model, model.digest, str(model_path), str(folder))
+        changes = Changes()
+        plan = _plan_addition(_stored_items(folder, previous), images, changes)
+        kind = approximation or (previous.approximation.kind if previous and previous.approximation else None)
+        rebuild = kind is not None and (previous is None or previous.approximation is None)
+        if previous is None or plan.changes_table() or rebuild:
+            _write(folder, previous, pinned, plan, model, kind, changes, report)
+        return changes
+
+
+def refresh(
+    folder: Path, model: EmbeddingModel, drop_missing: bool = False, report: Report = lambda done, total: None
+) -> Changes:
+    """Look at every indexed file again; embed what has changed, and list, or drop, what is gone."""
+    with alone_writing(folder):
+        previous = _checked_manifest(folder)
+        refuse_other_model(previous.model, model.digest, model.name, str(folder))
+        changes, plan = Changes(), _Plan()
+        for path, stored in _stored_items(folder, previous).items():
+            now = _look_at(Path(path), stored.file)
+            if now is None:
+                changes.missing.append(path)
+                plan.drop += [stored.id] if drop_missing else []
+            elif now.digest != stored.file.digest:
+                plan.embed.append(_ToEmbed(stored.image, now, again=True))
+                plan.drop.append(stored.id)
+            else:
+                changes.unchanged += 1
+                plan.touch += [(stored.id, now)] if now != stored.file else []
+        changes.removed = len(changes.missing) if drop_missing else 0
+        if plan.changes_table():
+            kind = None if previous.approximation is None else previous.approximation.kind
+            _write(folder, previous, previous.model, plan, model, kind, changes, report)
+        return changes
+
+
+def remove_images(folder: Path, paths: Iterable[str | Path] = (), where: str | None = None) -> Changes:
+    """Remove the images with these paths, those below these folders, and those that satisfy the condition `where`."""
+    with alone_writing(folder):
+        previous = _checked_manifest(folder)
+        stored = _stored_items(folder, previous)
+        dropped: set[int] = set()
+        for given in paths:
+            whole = Path(given).expanduser().absolute()
+            found = [item.id for path, item in stored.items() if Path(path) == whole or whole in Path(path).parents]
+            if not found:
+                raise UserError(f"{folder} has no image {given}, and none below it; nothing was removed.")
+            dropped.update(found)
+        if where is not None:
+            with closing(open_items(folder, previous)) as table:
+                names = [row[0] for row in table.execute("SELECT DISTINCT name FROM attributes")]
+                sql, parameters = as_sql(parse_where(where, names))
+                dropped.update(row[0] for row in table.execute(f"SELECT id FROM items WHERE {sql}", parameters))
+        changes = Changes(removed=len(dropped), unchanged=len(stored) - len(dropped))
+        if dropped:
+            kind = None if previous.approximation is None else previous.approximation.kind
+            if len(stored) - len(dropped) < approximate.LEAST_VECTORS:
+                kind = None
+            _write(folder, previous, previous.model, _Plan(drop=sorted(dropped)), None, kind, changes, lambda *_: None)
+        return changes
+
+
+def _holds_only_leftovers(folder: Path) -> bool:
+    """Whether a folder is empty but for what a killed writer began."""
+    return folder.is_dir() and all(is_leftover(path.name) for path in folder.iterdir())
+
+
+def _checked_manifest(folder: Path) -> Manifest:
+    """The generation to start from, whole, with what a killed writer left swept away."""
+    manifest = read_manifest(folder)
+    check_files(folder, manifest)
+    sweep(folder, manifest)
+    return manifest
+
+
+def _stored_items(folder: Path, manifest: Manifest | None) -> dict[str, _Stored]:
+    """The images of a generation by path, in the order of ids."""
+    if manifest is None:
+        return {}
+    attributes: dict[int, dict[str, Value]] = {}
+    with closing(open_items(folder, manifest)) as table:
+        for number, name, value in table.execute("SELECT id, name, value FROM attributes"):
+            attributes.setdefault(number, {})[name] = value
+        rows = table.execute("SELECT path, id, label, bytes, mtime_ns, digest FROM items ORDER BY id")
+        return {
+            path: _Stored(number, ListedImage(Path(path), label, attributes.get(number, {})), _File(*file))
+            for path, number, label, *file in rows
+        }
+
+
+def _look_at(path: Path, known: _File | None = None) -> _File | None:
+    """A file's size, time and content; its content is read only if the others differ from what is known."""
+    try:
+        status = path.stat()
+        if known is not None and (status.st_size, status.st_mtime_ns) == (known.bytes, known.mtime_ns):
+            return known
+        return _File(status.st_size, status.st_mtime_ns, file_digest(path))
+    except OSError:
+        return None
+
+
+def _plan_addition(stored: dict[str, _Stored], images: Sequence[ListedImage], changes: Changes) -> _Plan:
+    plan = _Plan()
+    by_digest: dict[str, list[str]] = {}
+    for path, item in stored.items():
+        by_digest.setdefault(item.file.digest, []).append(path)
+    moved_from: set[str] = set()
+    for image in images:
+        path = readable_path(image.path)
+        if path is None:
+            changes.broken.append((ascii(str(image.path)), "its name is not text in UTF-8"))
+            continue
+        known = stored.get(path)
+        now = _look_at(image.path, None if known is None else known.file)
+        if now is None:
+            changes.missing.append(path)
+        elif known is not None and known.file.digest == now.digest:
+            changes.unchanged += 1
+            plan.describe += [(known.id, image)] if _says_other(image, known.image) else []
+            plan.touch += [(known.id, now)] if now != known.file else []
+        elif known is not None:
+            plan.drop.append(known.id)
+            plan.embed.append(_ToEmbed(image, now, again=True))
+        elif (old := _gone(by_digest.get(now.digest, []), moved_from)) is not None:
+            moved_from.add(old)
+            number = stored[old].id
+            plan.rename.append((number, path))
+            plan.touch.append((number, now))
+            plan.describe += [(number, image)] if _says_other(image, stored[old].image) else []
+            changes.moved += 1
+        else:
+            plan.embed.append(_ToEmbed(image, now, again=False))
+    changes.relabelled = len(plan.describe)
+    return plan
+
+
+def _says_other(image: ListedImage, known: ListedImage) -> bool:
+    """Whether a listing changes what is known; one that says nothing changes nothing."""
+    says = (image.label, image.attributes)
+    return says != (None, {}) and says != (known.label, known.attributes)
+
+
+def _gone(paths: Sequence[str], taken: set[str]) -> str | None:
+    return next((path for path in paths if path not in taken and not Path(path).exists()), None)
+
+
+def _write(
+    folder: Path,
+    previous: Manifest | None,
+    pinned: PinnedModel,
+    plan: _Plan,
+    model: EmbeddingModel | None,
+    kind: approximate.Kind | None,
+    changes: Changes,
+    report: Report,
+) -> None:
+    """Write the next generation: what is kept, then what is new, each with the next free id."""
+    generation = NextGeneration(folder, previous)
+    try:
+        _fill(generation, pinned, plan, model, kind, changes, report)
+    except BaseException:
+        generation.abandon()
+        raise
+
+
+def _fill(
+    generation: NextGeneration,
+    pinned: PinnedModel,
+    plan: _Plan,
+    model: EmbeddingModel | None,
+    kind: approximate.Kind | None,
+    changes: Changes,
+    report: Report,
+) -> None:
+    previous = generation.previous
+    next_id = 1 if previous is None else previous.next_id
+    with closing(generation.new_table()) as table, generation.path("vectors").open("wb") as vectors:
+        kept = _change_table(table, plan)
+        if previous is not None:
+            stored = map_vectors(generation.folder, previous)
+            for start in range(0, len(kept), 1 << 14):
+                vectors.write(stored[kept[start : start + (1 << 14)]].tobytes())
+        count = len(kept)
+        if model is not None and plan.embed:
+            for new, vector in _embedded(model, plan.embed, changes, report):
+                vectors.write(vector.tobytes())
+                _insert(table, next_id, new)
+                next_id, count = next_id + 1, count + 1
+        table.commit()
+    if previous is None and count == 0:
+        some = [f"{path} ({reason})" for path, reason in changes.broken] + [f"{path} (missing)" for path in changes.missing]
+        raise UserError(f"None of the images can be read: {listing(some)}.")
+    approximation = None
+    if kind is not None:
+        mapped = np.memmap(generation.path("vectors"), np.float32, mode="r", shape=(count, pinned.dim))
+        approximation = approximate.build(kind, mapped, generation.path("approximate"))
+    generation.commit(pinned, count, next_id, approximation)
+
+
+def _change_table(table: sqlite3.Connection, plan: _Plan) -> np.ndarray:
+    """Apply the plan to the copied table; the rows of the old vectors that are kept."""
+    ids = np.array([row[0] for row in table.execute("SELECT id FROM items ORDER BY id")], dtype=np.int64)
+    table.executemany("DELETE FROM items WHERE id = ?", [(number,) for number in plan.drop])
+    table.executemany("UPDATE items SET path = ? WHERE id = ?", [(path, number) for number, path in plan.rename])
+    table.executemany(
+        "UPDATE items SET bytes = ?, mtime_ns = ?, digest = ? WHERE id = ?",
+        [(file.bytes, file.mtime_ns, file.digest, number) for number, file in plan.touch],
+    )
+    for number, image in plan.describe:
+        table.execute("UPDATE items SET label = ? WHERE id = ?", (image.label, number))
+        table.execute("DELETE FROM attributes WHERE id = ?", (number,))
+        _insert_attributes(table, number, image)
+    return np.flatnonzero(~np.isin(ids, plan.drop))
+
+
+def _embedded(
+    model: EmbeddingModel, wanted: Sequence[_ToEmbed], changes: Changes, report: Report
+) -> Iterator[tuple[_ToEmbed, np.ndarray]]:
+    """Images with their vectors (D,), in order; what cannot be read is left out and listed."""
+    paths = [new.image.path for new in wanted]
+    for positions, vectors in model.embed_stream(paths, on_error="skip"):
+        if not np.isfinite(vectors).all():
+            raise UserError(f"{model.name} gives NaN or infinite values for some images; it cannot be searched with.")
+        for position, vector in zip(positions, model.comparable(vectors), strict=True):
+            changes.embedded_again += wanted[position].again
+            changes.added += not wanted[position].again
+            yield wanted[position], vector
+        if positions:
+            report(positions[-1] + 1, len(paths))
+    changes.broken += [(str(path), reason) for path, reason in model.skipped]
+
+
+def _insert(table: sqlite3.Connection, number: int, new: _ToEmbed) -> None:
+    file = new.file
+    table.execute(
+        "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)",
+        (number, str(new.image.path), new.image.label, file.bytes, file.mtime_ns, file.digest),
+    )
+    _insert_attributes(table, number, new.image)
+
+
+def _insert_attributes(table: sqlite3.Connection, number: int, image: ListedImage) -> None:
+    rows = [(number, name, value) for name, value in image.attributes.items()]
+    table.executemany("INSERT INTO attributes VALUES (?, ?, ?)", rows)

@@ -1,0 +1,134 @@
+"""The images that a command names: files, folders, patterns and tables, each with its label and attributes."""
+
+import csv
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ccp_dml.data.class_folders import images_below
+from ccp_dml.data.images import SUFFIXES
+from ccp_dml.data.splits import SPLITS
+from ccp_dml.errors import UserError, listing
+from ccp_dml.serving.where import COLUMNS, Value
+
+
+@dataclass(frozen=True)
+class ListedImage:
+    """An image file, absolute, with what is known about it beforehand."""
+
+    path: Path
+    label: str | None = None
+    attributes: dict[str, Value] = field(default_factory=dict)
+
+
+def list_images(inputs: Sequence[str | Path]) -> list[ListedImage]:
+    """List all images that `inputs` name, each once, in the order of the inputs.
+
+    A folder gives all images below it: the first subfolder is the label (below `train` and `test`, the second one, and
+    `split` says which), further subfolders are the attribute `folder`. A CSV file has the columns `path` and perhaps
+    `label`; all others are attributes. Single files and patterns have no label.
+    """
+    found: dict[Path, ListedImage] = {}
+    for given in inputs:
+        for image in _listed(str(given)):
+            earlier = found.setdefault(image.path, image)
+            if earlier.label is not None and image.label is not None and earlier.label != image.label:
+                raise UserError(
+                    f"{image.path} is named twice, with the labels {earlier.label!r} and {image.label!r}; "
+                    "name it once, or give both the same label."
+                )
+            if earlier.label is None and image.label is not None:
+                found[image.path] = image
+    return list(found.values())
+
+
+def _listed(given: str) -> list[ListedImage]:
+    path = Path(given).expanduser()
+    if path.is_dir():
+        images = _of_folder(path)
+        if not images:
+            raise UserError(f"{given} has no images below it ({', '.join(sorted(SUFFIXES))}).")
+        return images
+    if path.suffix.lower() == ".csv":
+        return _of_table(path)
+    if path.is_file():
+        return [ListedImage(_absolute(path))]
+    matches = sorted(glob.glob(str(path), recursive=True)) if glob.has_magic(given) else []
+    images = [image for match in matches for image in _of_match(Path(match))]
+    if not images:
+        raise UserError(f"There is no image, folder or CSV file {given}, and no image that fits it as a pattern.")
+    return images
+
+
+def _of_match(path: Path) -> list[ListedImage]:
+    if path.is_dir():
+        return _of_folder(path)
+    return [ListedImage(_absolute(path))] if path.suffix.lower() in SUFFIXES else []
+
+
+def _of_folder(folder: Path) -> list[ListedImage]:
+    has_splits = all((folder / split).is_dir() for split in SPLITS)
+    images = []
+    for path in images_below(folder):
+        parents = path.relative_to(folder).parts[:-1]
+        attributes: dict[str, Value] = {}
+        if has_splits and parents and parents[0] in SPLITS:
+            attributes["split"], parents = parents[0], parents[1:]
+        if len(parents) > 1:
+            attributes["folder"] = "/".join(parents[1:])
+        images.append(ListedImage(_absolute(path), parents[0] if parents else None, attributes))
+    return images
+
+
+def _of_table(file: Path) -> list[ListedImage]:
+    """Rows of a CSV file; relative paths start at its folder."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as handle:
+            rows = [row for row in csv.reader(handle, strict=True) if row]
+    except FileNotFoundError:
+        raise UserError(f"There is no file {file}.") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{file} is not a proper CSV file in UTF-8 ({error}); save it again as such.") from None
+    header = [name.strip() for name in rows[0]] if rows else []
+    if "path" not in header:
+        raise UserError(f"{file} has no column 'path' in row 1 (found: {listing(header) or 'nothing'}); name one so.")
+    if repeated := sorted({name for name in header if header.count(name) > 1}):
+        raise UserError(f"{file} has several columns {listing(repeated)}; give each column a name of its own.")
+    if taken := [name for name in header if name in COLUMNS and name not in ("path", "label")]:
+        raise UserError(f"{file} has a column {taken[0]!r}, which means the label in conditions; rename it.")
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) > len(header):
+            raise UserError(
+                f"{file} has {len(row)} cells in row {number} but {len(header)} columns; quote cells with a comma."
+            )
+    cells = [dict(zip(header, [cell.strip() for cell in row], strict=False)) for row in rows[1:]]
+    values = {
+        name: _column_values([row.get(name, "") for row in cells]) for name in header if name not in ("path", "label")
+    }
+    images = []
+    for number, row in enumerate(cells):
+        if not row["path"]:
+            raise UserError(f"{file} has an empty cell in row {number + 2}, column 'path'; fill it in.")
+        attributes = {name: value for name in values if (value := values[name][number]) is not None}
+        images.append(ListedImage(_absolute(file.parent / row["path"]), row.get("label") or None, attributes))
+    return images
+
+
+def _column_values(cells: Sequence[str]) -> list[Value | None]:
+    """Numbers if all that is filled in are numbers, else texts; None where nothing is filled in."""
+    try:
+        numbers = [float(cell) if cell else None for cell in cells]
+    except ValueError:
+        return [cell or None for cell in cells]
+    if any(number is not None and not abs(number) < float("inf") for number in numbers):
+        return [cell or None for cell in cells]  # "nan" and "inf" are words here
+    return [
+        None if number is None else int(number) if number.is_integer() and abs(number) < 2**53 else number
+        for number in numbers
+    ]
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))

@@ -1,0 +1,235 @@
+"""Conditions on indexed images, such as `species = "wren" and year >= 2020`, read by a small grammar.
+
+    condition  := all ("or" all)*
+    all        := part ("and" part)*
+    part       := "(" condition ")" | comparison
+    comparison := name ("=" | "!=" | "<" | "<=" | ">" | ">=") value | name "in" "(" value ("," value)* ")"
+    name       := letters, digits and _ . - after a letter, or anything between backquotes: `body mass`
+    value      := "text" | 'text' | number
+
+Texts are compared with texts and numbers with numbers; an image without the attribute satisfies no comparison.
+Nothing a user writes becomes part of a statement: SQLite gets values and names as parameters, and for Milvus, which
+takes no parameters everywhere, texts are quoted and control characters refused.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NoReturn
+
+from ccp_dml.errors import UserError, listing
+
+Value = str | float | int
+COLUMNS = {"label": "label", "class": "label", "path": "path"}
+"""Names that are not attributes, and the column each stands for."""
+MOST_PARTS = 100  # comparisons in one condition: more than anybody writes, less than SQLite can nest
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    | (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+    | (?P<sign><=|>=|!=|<>|==|=|<|>|\(|\)|,)
+    | (?P<name>`[^`]+`|[^\W\d][\w.-]*)
+    )""",
+    re.VERBOSE,
+)
+_SAME_SIGN = {"==": "=", "<>": "!="}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    name: str
+    sign: str  # = != < <= > >= in
+    values: tuple[Value, ...]  # one, or for "in" any number
+
+
+@dataclass(frozen=True)
+class Junction:
+    word: str  # and, or
+    parts: tuple["Condition", ...]
+
+
+Condition = Comparison | Junction
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    place: int
+
+
+def parse_where(text: str, attributes: Sequence[str] | None = None) -> Condition:
+    """Read a condition; a UserError says where it cannot be read, or that there is no such attribute."""
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise UserError(f"The condition {text!r} contains control characters; write it on one line, without tabs.")
+    condition = _Reader(text).whole()
+    found = list(_comparisons(condition))
+    if len(found) > MOST_PARTS:
+        raise UserError(f"The condition has {len(found)} comparisons; at most {MOST_PARTS} are read.")
+    if attributes is not None:
+        known = [*dict.fromkeys(COLUMNS), *attributes]
+        for comparison in found:
+            if comparison.name not in known:
+                meant = get_close_matches(comparison.name, known, 1)
+                hint = f"did you mean {meant[0]!r}?" if meant else f"there are {listing(known, 12)}."
+                raise UserError(f"The images have no attribute {comparison.name!r}; {hint}")
+    return condition
+
+
+def as_sql(condition: Condition) -> tuple[str, list[Value]]:
+    """An expression over the tables `items` and `attributes`, and its parameters."""
+    if isinstance(condition, Junction):
+        parts = [as_sql(part) for part in condition.parts]
+        return f"({f' {condition.word} '.join(sql for sql, _ in parts)})", [v for _, values in parts for v in values]
+    column = COLUMNS.get(condition.name)
+    subject = "value" if column is None else f"items.{column}"
+    tests, parameters = [], []
+    for value in condition.values:
+        kind = "= 'text'" if isinstance(value, str) else "IN ('integer', 'real')"
+        sign = "=" if condition.sign == "in" else condition.sign
+        tests.append(f"(typeof({subject}) {kind} AND {subject} {sign} ?)")
+        parameters.append(value)
+    test = f"({' OR '.join(tests)})"
+    if column is not None:
+        return test, parameters
+    return (
+        f"EXISTS (SELECT 1 FROM attributes WHERE attributes.id = items.id AND attributes.name = ? AND {test})",
+        [condition.name, *parameters],
+    )
+
+
+def as_milvus(condition: Condition) -> str:
+    """A filter of Milvus with the same meaning."""
+    if isinstance(condition, Junction):
+        return f"({f' {condition.word} '.join(map(as_milvus, condition.parts))})"
+    column = COLUMNS.get(condition.name)
+    subject = f"attributes[{_quoted(condition.name)}]" if column is None else column
+    tests = []
+    for value in condition.values:
+        written = _quoted(value) if isinstance(value, str) else repr(value)
+        if column is not None and not isinstance(value, str):
+            tests.append("id < 0")  # a text never equals a number, and Milvus refuses to compare them
+        elif condition.sign == "!=":
+            tests.append(f"({subject} < {written} or {subject} > {written})")  # `!=` would find images without it
+        else:
+            tests.append(f"{subject} {'==' if condition.sign in ('=', 'in') else condition.sign} {written}")
+    return f"({' or '.join(tests)})"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _comparisons(condition: Condition) -> Iterator[Comparison]:
+    if isinstance(condition, Comparison):
+        yield condition
+    else:
+        for part in condition.parts:
+            yield from _comparisons(part)
+
+
+class _Reader:
+    """Reads tokens from left to right, one rule of the grammar per method."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = self._split()
+        self.place = 0
+        self.depth = 0
+
+    def whole(self) -> Condition:
+        condition = self.junction()
+        if self.peek() is not None:
+            self.fail("`and`, `or` or the end")
+        return condition
+
+    def junction(self, word: str = "or") -> Condition:
+        parts = [self.junction("and") if word == "or" else self.part()]
+        while self.take_word(word):
+            parts.append(self.junction("and") if word == "or" else self.part())
+        return parts[0] if len(parts) == 1 else Junction(word, tuple(parts))
+
+    def part(self) -> Condition:
+        if not self.take("sign", "("):
+            return self.comparison()
+        self.depth += 1
+        if self.depth > MOST_PARTS:
+            self.fail("fewer brackets")
+        inner = self.junction()
+        self.depth -= 1
+        self.need(")")
+        return inner
+
+    def comparison(self) -> Comparison:
+        token = self.peek()
+        if token is None or token.kind != "name":
+            self.fail("the name of an attribute")
+        self.place += 1
+        name = token.text.strip("`")
+        if self.take_word("in"):
+            self.need("(")
+            values = [self.value()]
+            while self.take("sign", ","):
+                values.append(self.value())
+            self.need(")")
+            return Comparison(name, "in", tuple(values))
+        sign = self.peek()
+        if sign is None or sign.kind != "sign" or sign.text in "(),":
+            self.fail("one of = != < <= > >= in")
+        self.place += 1
+        return Comparison(name, _SAME_SIGN.get(sign.text, sign.text), (self.value(),))
+
+    def value(self) -> Value:
+        token = self.peek()
+        if token is None or token.kind not in ("text", "number"):
+            self.fail('a text in quotes, such as "wren", or a number')
+        self.place += 1
+        if token.kind == "text":
+            return re.sub(r"\\(.)", r"\1", token.text[1:-1])
+        number = float(token.text)
+        if number in (float("inf"), float("-inf")):
+            self.fail("a smaller number")
+        return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+    def peek(self) -> _Token | None:
+        return self.tokens[self.place] if self.place < len(self.tokens) else None
+
+    def take(self, kind: str, text: str) -> bool:
+        token = self.peek()
+        if token is None or token.kind != kind or token.text.lower() != text:
+            return False
+        self.place += 1
+        return True
+
+    def take_word(self, word: str) -> bool:
+        return self.take("name", word)
+
+    def need(self, sign: str) -> None:
+        if not self.take("sign", sign):
+            self.fail(f"`{sign}`")
+
+    def fail(self, wanted: str) -> NoReturn:
+        token = self.peek()
+        found = "it ends" if token is None else f"there stands {token.text}"
+        place = len(self.text) if token is None else token.place
+        raise UserError(
+            f"The condition {self.text!r} cannot be read: at character {place + 1} {wanted} is expected, but {found}. "
+            'Example: species = "wren" and year >= 2020'
+        )
+
+    def _split(self) -> list[_Token]:
+        tokens, place = [], 0
+        text = self.text.rstrip()
+        while place < len(text):
+            match = _TOKEN.match(text, place)
+            if match is None or match.lastgroup is None:
+                rest = text[place:].lstrip()
+                raise UserError(
+                    f"The condition {self.text!r} cannot be read from {rest[:20]!r} on. Put texts in quotes, and names "
+                    'with spaces in backquotes. Example: species = "wren" and year >= 2020'
+                )
+            tokens.append(_Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
+            place = match.end()
+        return tokens

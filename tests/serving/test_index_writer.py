@@ -1,0 +1,266 @@
+"""Writing an index: only what changed, never half, never two at once, never with another model."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.stand_in_model import StandInModel
+
+from ccp_dml.errors import UserError
+from ccp_dml.serving import index_store
+from ccp_dml.serving.index import SearchIndex
+from ccp_dml.serving.index_store import alone_writing, read_manifest
+from ccp_dml.serving.index_writer import add_images, refresh, remove_images
+from ccp_dml.serving.listed_images import ListedImage, list_images
+
+from .conftest import write_picture
+
+
+def paths_of(folder):
+    index = SearchIndex.open(folder)
+    return [item.path for item in index.items(index.ids.tolist())]
+
+
+def check_whole(folder, model):
+    """Every stored vector is that of its image, whatever happened before."""
+    index = SearchIndex.open(folder)
+    items = index.items(index.ids.tolist())
+    assert np.array_equal(index.vectors_of(index.ids.tolist()), model.embed([Path(item.path) for item in items]))
+    assert sorted(os.listdir(folder)) == sorted(
+        ["manifest.json", *(stored.name for stored in index.manifest.files.values())]
+    )
+    return index
+
+
+def add(folder, model, given):
+    return add_images(folder, model, Path("model"), list_images(given))
+
+
+def test_all_images_are_stored_with_their_vectors(index_folder, pictures, model):
+    index = check_whole(index_folder, model)
+    assert index.count == 24
+    assert index.label_counts() == {"<b>bold<⁄b>": 6, "blue": 6, "green": 6, "red": 6}
+    assert paths_of(index_folder) == [str(image.path) for image in list_images([pictures])]
+
+
+def test_a_second_addition_embeds_only_what_is_new_or_changed(index_folder, pictures, model):
+    write_picture(pictures / "red" / "new.png", (190, 20, 30), 7)
+    write_picture(pictures / "red" / "0.png", (20, 190, 30), 8)
+    os.utime(pictures / "red" / "1.png", (1, 1))  # another time, the same content
+    changes = add(index_folder, model, [pictures])
+    assert (changes.added, changes.embedded_again, changes.unchanged) == (1, 1, 23)
+    assert model.embedded == 2
+    check_whole(index_folder, model)
+    generation = read_manifest(index_folder).generation
+    assert not add(index_folder, model, [pictures]).any
+    assert read_manifest(index_folder).generation == generation  # nothing to do, nothing written
+
+
+def test_ids_are_never_given_twice(index_folder, pictures, model):
+    before = SearchIndex.open(index_folder).ids.tolist()
+    remove_images(index_folder, [pictures / "red"])
+    add(index_folder, model, [pictures])
+    after = SearchIndex.open(index_folder).ids.tolist()
+    assert set(before) & set(after) == set(after) - set(range(25, 31))
+    assert max(after) == 30
+
+
+def test_a_moved_image_is_recognised_by_its_content(index_folder, pictures, model):
+    (pictures / "red" / "0.png").rename(pictures / "red" / "renamed.png")
+    changes = add(index_folder, model, [pictures])
+    assert (changes.moved, changes.added, model.embedded) == (1, 0, 0)
+    assert str(pictures / "red" / "renamed.png") in paths_of(index_folder)
+    assert str(pictures / "red" / "0.png") not in paths_of(index_folder)
+
+
+def test_a_copy_is_a_new_image(index_folder, pictures, model):
+    shutil.copy(pictures / "red" / "0.png", pictures / "red" / "copy.png")
+    assert add(index_folder, model, [pictures]).added == 1
+
+
+def test_labels_and_attributes_change_without_embedding(index_folder, pictures, model):
+    table = pictures / "list.csv"
+    table.write_text("path,label,year\nred/0.png,crimson,2020\n")
+    changes = add(index_folder, model, [table])
+    assert (changes.relabelled, model.embedded) == (1, 0)
+    index = SearchIndex.open(index_folder)
+    (hits,) = index.search(np.zeros((1, 48), np.float32), 5, "year = 2020")
+    assert [(hit.item.label, hit.item.attributes) for hit in hits] == [("crimson", {"year": 2020})]
+    add(index_folder, model, [pictures / "red" / "0.png"])  # a listing that says nothing changes nothing
+    assert SearchIndex.open(index_folder).label_counts()["crimson"] == 1
+
+
+def test_refresh_lists_what_is_missing_and_drops_it_only_if_asked(index_folder, pictures, model):
+    (pictures / "red" / "0.png").unlink()
+    write_picture(pictures / "blue" / "1.png", (9, 9, 9), 1)
+    (pictures / "blue" / "2.png").write_text("no picture any more")
+    changes = refresh(index_folder, model)
+    assert changes.missing == [str(pictures / "red" / "0.png")]
+    assert changes.embedded_again == 1
+    assert changes.broken == [(str(pictures / "blue" / "2.png"), "not an image")]
+    assert SearchIndex.open(index_folder).count == 23  # what cannot be read cannot be found, what is gone still can
+    assert SearchIndex.open(index_folder).missing_images() == changes.missing
+    assert refresh(index_folder, model, drop_missing=True).removed == 1
+    assert check_whole(index_folder, model).count == 22
+
+
+def test_removal_by_path_folder_and_condition(index_folder, pictures, model):
+    assert remove_images(index_folder, [pictures / "red", pictures / "blue" / "0.png"]).removed == 7
+    assert remove_images(index_folder, where='label = "green"').removed == 6
+    assert check_whole(index_folder, model).count == 11
+    with pytest.raises(UserError, match="has no image"):
+        remove_images(index_folder, [pictures / "red"])
+    assert remove_images(index_folder, where='label in ("blue", "<b>bold<⁄b>")').removed == 11
+    empty = SearchIndex.open(index_folder)
+    assert empty.search(np.ones((1, 48), np.float32), 3) == [[]]
+
+
+def test_broken_and_missing_images_are_listed(tmp_path, pictures, model):
+    (pictures / "red" / "broken.png").write_bytes(b"")
+    listed = [*list_images([pictures]), ListedImage(tmp_path / "gone.png")]
+    changes = add_images(tmp_path / "x.index", model, tmp_path, listed)
+    assert changes.broken == [(str(pictures / "red" / "broken.png"), "not an image")]
+    assert changes.missing == [str(tmp_path / "gone.png")]
+    assert changes.added == 24
+
+
+def test_a_name_that_is_no_text_is_left_out(tmp_path, pictures, model):
+    os.rename(os.fsencode(pictures / "red" / "0.png"), os.fsencode(pictures / "red") + b"/\xff.png")
+    changes = add(tmp_path / "x.index", model, [pictures])
+    assert changes.added == 23
+    assert changes.broken[0][1] == "its name is not text in UTF-8"
+
+
+def test_nothing_readable_is_an_error_and_leaves_nothing(tmp_path, model):
+    (tmp_path / "a.png").write_text("text")
+    with pytest.raises(UserError, match=r"None of the images can be read: .*a.png \(not an image\)"):
+        add(tmp_path / "x.index", model, [tmp_path / "a.png"])
+    assert not (tmp_path / "x.index").exists()
+
+
+def test_another_model_is_refused(index_folder, pictures):
+    other = StandInModel("other", digest="e" * 32)
+    for attempt in (lambda: add(index_folder, other, [pictures]), lambda: refresh(index_folder, other)):
+        with pytest.raises(UserError, match=r"holds vectors of the model stand-in \(dddddddd\), not of .* \(eeeeeeee\)"):
+            attempt()
+
+
+def test_a_second_writer_is_refused(index_folder, pictures, model):
+    with alone_writing(index_folder):
+        for attempt in (
+            lambda: add(index_folder, model, [pictures]),
+            lambda: refresh(index_folder, model),
+            lambda: remove_images(index_folder, [pictures]),
+        ):
+            with pytest.raises(UserError, match="being written by another process"):
+                attempt()
+    assert not add(index_folder, model, [pictures]).any
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path, pictures, model):
+    with pytest.raises(UserError, match="exists and is no index"):
+        add(pictures, model, [pictures])
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="exists and is no index"):
+        add(tmp_path / "file", model, [pictures])
+
+
+def test_an_error_in_the_middle_leaves_the_old_index(index_folder, pictures, model, monkeypatch):
+    before = paths_of(index_folder)
+    write_picture(pictures / "red" / "new.png", (190, 20, 30), 7)
+    monkeypatch.setattr(index_store.NextGeneration, "commit", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        add(index_folder, model, [pictures])
+    monkeypatch.undo()
+    assert paths_of(index_folder) == before
+    check_whole(index_folder, model)
+
+
+def killed_before(step, folder, write):
+    """Run `write` in a child that is killed before its operation number `step` on `folder`; its exit code, or -9."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    calls = 0
+
+    def count(event, arguments):
+        nonlocal calls
+        if event in ("open", "os.rename", "os.remove", "os.mkdir", "sqlite3.connect") and folder in str(arguments[0]):
+            calls += 1
+            if calls == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        sys.addaudithook(count)
+        write()
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_killed_at_any_step_the_index_is_old_or_new(tmp_path, pictures, model, exists):
+    """The writer is killed before each of its operations on the folder in turn, until it lives to the end."""
+    folder = tmp_path / "x.index"
+    old = 0
+    if exists:
+        add(folder, model, [pictures])
+        old = 24
+    write_picture(pictures / "red" / "new.png", (190, 20, 30), 7)
+    template = tmp_path / "template"
+    if exists:
+        shutil.copytree(folder, template)
+    seen = set()
+    for step in range(1, 60):
+        shutil.rmtree(folder, ignore_errors=True)
+        if exists:
+            shutil.copytree(template, folder)
+        ended = killed_before(step, str(folder), lambda: add(folder, model, [pictures]))
+        assert ended in (0, -signal.SIGKILL)
+        if (folder / "manifest.json").exists():
+            count = SearchIndex.open(folder).count
+            seen.add(count)
+            assert count in (old, 25)
+        else:
+            assert not exists
+            seen.add(0)
+        if ended == 0:
+            break
+        add(folder, model, [pictures])
+        assert check_whole(folder, model).count == 25  # whoever comes next goes on from there
+    else:
+        raise AssertionError("the writer never came to its end")
+    assert seen == {old, 25}
+
+
+def test_a_killed_writer_leaves_no_lock(index_folder, pictures, model):
+    program = (
+        "import sys, time; from pathlib import Path; from ccp_dml.serving.index_store import alone_writing\n"
+        "with alone_writing(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(index_folder)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(UserError, match="another process"):
+        add(index_folder, model, [pictures])
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert not add(index_folder, model, [pictures]).any
+
+
+def test_readers_go_on_while_a_writer_replaces_the_files(index_folder, pictures, model):
+    reader = SearchIndex.open(index_folder)
+    query = model.embed([Image.new("RGB", (8, 8), (210, 50, 50))])
+    before = reader.search(query, 5)
+    remove_images(index_folder, [pictures / "red"])
+    time.sleep(0.01)
+    assert reader.search(query, 5) == before
+    assert all(hit.item.label != "red" for hit in SearchIndex.open(index_folder).search(query, 5)[0])

@@ -1,0 +1,88 @@
+"""What commands are told to index: folders, files, patterns, tables."""
+
+import pytest
+
+from ccp_dml.errors import UserError
+from ccp_dml.serving.listed_images import list_images
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in ("wren/1.jpg", "wren/female/2.PNG", "owl/3.jpg", "loose.jpg", "owl/notes.txt", ".hidden/4.jpg"):
+        path = tmp_path / "birds" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    return tmp_path / "birds"
+
+
+def shown(images, root):
+    return [(str(image.path.relative_to(root)), image.label, image.attributes) for image in images]
+
+
+def test_a_folder_gives_labels_and_folders(tree):
+    assert shown(list_images([tree]), tree) == [
+        ("loose.jpg", None, {}),
+        ("owl/3.jpg", "owl", {}),
+        ("wren/1.jpg", "wren", {}),
+        ("wren/female/2.PNG", "wren", {"folder": "female"}),
+    ]
+
+
+def test_train_and_test_are_no_labels(tmp_path):
+    for name in ("train/wren/1.jpg", "test/owl/2.jpg"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x")
+    assert shown(list_images([tmp_path]), tmp_path) == [
+        ("test/owl/2.jpg", "owl", {"split": "test"}),
+        ("train/wren/1.jpg", "wren", {"split": "train"}),
+    ]
+
+
+def test_patterns_and_files_have_no_label_but_one_known_from_elsewhere_stays(tree):
+    assert shown(list_images([str(tree / "*" / "*.jpg")]), tree) == [("owl/3.jpg", None, {}), ("wren/1.jpg", None, {})]
+    both = list_images([tree / "wren" / "1.jpg", tree])
+    assert shown(both, tree)[0] == ("wren/1.jpg", "wren", {})
+    assert len(both) == 4
+
+
+def test_a_table_gives_attributes_numbers_where_all_are_numbers(tree):
+    table = tree / "list.csv"
+    table.write_text("path,label,year,place,mass\nwren/1.jpg,wren,2019,Wald,1.5\nowl/3.jpg,,2020,12,\nloose.jpg,x,,nan,3\n")
+    assert shown(list_images([table]), tree) == [
+        ("wren/1.jpg", "wren", {"year": 2019, "place": "Wald", "mass": 1.5}),
+        ("owl/3.jpg", None, {"year": 2020, "place": "12"}),
+        ("loose.jpg", "x", {"place": "nan", "mass": 3}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("file,label\na.jpg,x\n", "no column 'path'"),
+        ("path,year,year\na.jpg,1,2\n", "several columns year"),
+        ("path,class\na.jpg,1\n", "column 'class', which means the label"),
+        ("path,label\na.jpg,x,y\n", "3 cells in row 2"),
+        ("path,label\n,x\n", "empty cell in row 2"),
+        ('path\n"a\n', "not a proper CSV"),
+        ("", "no column 'path'"),
+    ],
+)
+def test_a_wrong_table_is_refused(tmp_path, text, message):
+    table = tmp_path / "list.csv"
+    table.write_text(text)
+    with pytest.raises(UserError, match=message):
+        list_images([table])
+
+
+def test_what_is_not_there_is_refused(tmp_path, tree):
+    for given, message in ((tmp_path / "nothing.jpg", "no image, folder or CSV file"), (tmp_path / "no.csv", "no file")):
+        with pytest.raises(UserError, match=message):
+            list_images([given])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="has no images below it"):
+        list_images([tmp_path / "empty"])
+    table = tree / "list.csv"
+    table.write_text("path,label\nwren/1.jpg,sparrow\n")
+    with pytest.raises(UserError, match="named twice, with the labels 'wren' and 'sparrow'"):
+        list_images([tree, table])

@@ -1,0 +1,109 @@
+"""The language of conditions: what it means, what it refuses, and that nothing in it becomes SQL."""
+
+import sqlite3
+
+import pytest
+
+from ccp_dml.errors import UserError
+from ccp_dml.serving.where import MOST_PARTS, Comparison, Junction, as_milvus, as_sql, parse_where
+
+ITEMS = [
+    (1, "wren", {"year": 2019, "place": "Wald"}),
+    (2, "wren", {"year": 2021, "place": 'a "quoted" \\ place'}),
+    (3, "owl", {"year": 2021.5}),
+    (4, None, {"year": "unknown", "body mass": 12}),
+    (5, "Robert'); DROP TABLE items;--", {}),
+]
+
+
+@pytest.fixture
+def database():
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, path TEXT, label TEXT)")
+    connection.execute("CREATE TABLE attributes (id INTEGER, name TEXT, value)")
+    for number, label, attributes in ITEMS:
+        connection.execute("INSERT INTO items VALUES (?, ?, ?)", (number, f"/p/{number}.png", label))
+        connection.executemany("INSERT INTO attributes VALUES (?, ?, ?)", [(number, *pair) for pair in attributes.items()])
+    return connection
+
+
+def found(database, text):
+    sql, parameters = as_sql(parse_where(text))
+    return [row[0] for row in database.execute(f"SELECT id FROM items WHERE {sql} ORDER BY id", parameters)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('label = "wren"', [1, 2]),
+        ("class == 'wren'", [1, 2]),
+        ('label != "wren"', [3, 5]),
+        ("year > 2019", [2, 3]),
+        ("year >= 2019 and year < 2021.5", [1, 2]),
+        ('year = "unknown"', [4]),
+        ("year != 2021", [1, 3]),  # the text "unknown" is no number, and those without a year have none
+        ('year != "2021"', [4]),
+        ('label = "owl" or place = "Wald" and year = 2019', [1, 3]),
+        ('(label = "owl" or place = "Wald") and year = 2021.5', [3]),
+        ('label IN ("owl", "wren") AND year <= 2021', [1, 2]),
+        ("year in (2019, 'unknown')", [1, 4]),
+        ("`body mass` = 1.2e1", [4]),
+        (r'place = "a \"quoted\" \\ place"', [2]),
+        ('path = "/p/3.png"', [3]),
+        ("label = 5", []),
+        ("""label = "Robert'); DROP TABLE items;--" """, [5]),
+        ("""label = "x' OR 1=1 --" """, []),
+    ],
+)
+def test_a_condition_finds_what_it_says(database, text, expected):
+    assert found(database, text) == expected
+    assert database.execute("SELECT count(*) FROM items").fetchone() == (len(ITEMS),)
+
+
+def test_names_and_values_are_parameters_of_the_statement():
+    sql, parameters = as_sql(parse_where("`x' OR 1=1` = \"y\" and label = 'z'"))
+    assert "1=1" not in sql
+    assert parameters == ["x' OR 1=1", "y", "z"]
+
+
+def test_and_binds_closer_than_or():
+    one, two, three = (Comparison(name, "=", (1,)) for name in "abc")
+    assert parse_where("a=1 or b=1 and c=1") == Junction("or", (one, Junction("and", (two, three))))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the name of an attribute is expected, but it ends"),
+        ("label", "one of = != < <= > >= in is expected, but it ends"),
+        ("label = wren", "a text in quotes"),
+        ('label = "wren', "cannot be read from '\"wren'"),
+        ('label = "wren" year = 3', "`and`, `or` or the end is expected, but there stands year"),
+        ('(label = "wren"', "`)` is expected"),
+        ("label ; DROP TABLE items", "cannot be read from '; DROP TABLE items'"),
+        ("year > 1e999", "a smaller number"),
+        ("label = 'a\n'", "control characters"),
+        ("label in ()", "a text in quotes"),
+        ("(" * 500 + "a = 1" + ")" * 500, "fewer brackets"),
+        (" or ".join(["a = 1"] * (MOST_PARTS + 1)), "at most 100"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_place(text, message):
+    with pytest.raises(UserError) as refusal:
+        parse_where(text)
+    assert message in str(refusal.value)
+
+
+def test_an_unknown_attribute_is_named_with_the_nearest():
+    with pytest.raises(UserError, match="no attribute 'specis'; did you mean 'species'"):
+        parse_where('specis = "wren"', ["species", "year"])
+    with pytest.raises(UserError, match="there are label, class, path, species"):
+        parse_where("qqq = 1", ["species"])
+    parse_where('species = "wren" and label = "x"', ["species"])
+
+
+def test_milvus_gets_quoted_texts_and_no_bare_inequality():
+    assert as_milvus(parse_where(r'a = "x\" or id > 0 or \"" and b != 3')) == (
+        r'((attributes["a"] == "x\" or id > 0 or \"") and ((attributes["b"] < 3 or attributes["b"] > 3)))'
+    )
+    assert as_milvus(parse_where('label in ("x", 2)')) == '(label == "x" or id < 0)'
