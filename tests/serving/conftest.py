@@ -10,7 +10,7 @@ from support.stand_in_model import StandInModel
 from ccp_dml.serving.index_writer import add_images
 from ccp_dml.serving.listed_images import list_images
 
-COLOURS = {"red": (200, 60, 50), "green": (60, 180, 70), "blue": (50, 80, 210), "<b>bold</b>": (230, 210, 60)}
+COLOURS = {"red": (200, 60, 50), "green": (60, 180, 70), "blue": (50, 80, 210), "<b>bold": (230, 210, 60)}
 
 
 def write_picture(path: Path, colour, seed: int, side: int = 24) -> Path:
@@ -25,7 +25,7 @@ def write_picture(path: Path, colour, seed: int, side: int = 24) -> Path:
 def write_pictures(folder: Path, per_class: int = 6) -> Path:
     for number, (name, colour) in enumerate(COLOURS.items()):
         for image in range(per_class):
-            write_picture(folder / name.replace("/", "⁄") / f"{image}.png", colour, 100 * number + image)
+            write_picture(folder / name / f"{image}.png", colour, 100 * number + image)
     return folder
 
 

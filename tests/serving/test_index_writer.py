@@ -46,7 +46,7 @@ def add(folder, model, given):
 def test_all_images_are_stored_with_their_vectors(index_folder, pictures, model):
     index = check_whole(index_folder, model)
     assert index.count == 24
-    assert index.label_counts() == {"<b>bold<⁄b>": 6, "blue": 6, "green": 6, "red": 6}
+    assert index.label_counts() == {"<b>bold": 6, "blue": 6, "green": 6, "red": 6}
     assert paths_of(index_folder) == [str(image.path) for image in list_images([pictures])]
 
 
@@ -117,7 +117,7 @@ def test_removal_by_path_folder_and_condition(index_folder, pictures, model):
     assert check_whole(index_folder, model).count == 11
     with pytest.raises(UserError, match="has no image"):
         remove_images(index_folder, [pictures / "red"])
-    assert remove_images(index_folder, where='label in ("blue", "<b>bold<⁄b>")').removed == 11
+    assert remove_images(index_folder, where='label in ("blue", "<b>bold")').removed == 11
     empty = SearchIndex.open(index_folder)
     assert empty.search(np.ones((1, 48), np.float32), 3) == [[]]
 
@@ -148,7 +148,9 @@ def test_nothing_readable_is_an_error_and_leaves_nothing(tmp_path, model):
 def test_another_model_is_refused(index_folder, pictures):
     other = StandInModel("other", digest="e" * 32)
     for attempt in (lambda: add(index_folder, other, [pictures]), lambda: refresh(index_folder, other)):
-        with pytest.raises(UserError, match=r"holds vectors of the model stand-in \(dddddddd\), not of .* \(eeeeeeee\)"):
+        with pytest.raises(
+            UserError, match=r"holds vectors of the model stand-in \(dddddddd\), not of .* \(eeeeeeee\)"
+        ):
             attempt()
 
 

@@ -48,7 +48,9 @@ def test_patterns_and_files_have_no_label_but_one_known_from_elsewhere_stays(tre
 
 def test_a_table_gives_attributes_numbers_where_all_are_numbers(tree):
     table = tree / "list.csv"
-    table.write_text("path,label,year,place,mass\nwren/1.jpg,wren,2019,Wald,1.5\nowl/3.jpg,,2020,12,\nloose.jpg,x,,nan,3\n")
+    table.write_text(
+        "path,label,year,place,mass\nwren/1.jpg,wren,2019,Wald,1.5\nowl/3.jpg,,2020,12,\nloose.jpg,x,,nan,3\n"
+    )
     assert shown(list_images([table]), tree) == [
         ("wren/1.jpg", "wren", {"year": 2019, "place": "Wald", "mass": 1.5}),
         ("owl/3.jpg", None, {"year": 2020, "place": "12"}),
@@ -76,7 +78,10 @@ def test_a_wrong_table_is_refused(tmp_path, text, message):
 
 
 def test_what_is_not_there_is_refused(tmp_path, tree):
-    for given, message in ((tmp_path / "nothing.jpg", "no image, folder or CSV file"), (tmp_path / "no.csv", "no file")):
+    for given, message in (
+        (tmp_path / "nothing.jpg", "no image, folder or CSV file"),
+        (tmp_path / "no.csv", "no file"),
+    ):
         with pytest.raises(UserError, match=message):
             list_images([given])
     (tmp_path / "empty").mkdir()

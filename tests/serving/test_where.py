@@ -23,7 +23,9 @@ def database():
     connection.execute("CREATE TABLE attributes (id INTEGER, name TEXT, value)")
     for number, label, attributes in ITEMS:
         connection.execute("INSERT INTO items VALUES (?, ?, ?)", (number, f"/p/{number}.png", label))
-        connection.executemany("INSERT INTO attributes VALUES (?, ?, ?)", [(number, *pair) for pair in attributes.items()])
+        connection.executemany(
+            "INSERT INTO attributes VALUES (?, ?, ?)", [(number, *pair) for pair in attributes.items()]
+        )
     return connection
 
 

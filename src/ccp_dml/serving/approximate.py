@@ -52,7 +52,7 @@ def build(kind: Kind, vectors: np.ndarray, file: Path) -> Approximation:
     else:
         lists = max(1, int(4 * count**0.5))
         index = faiss.IndexIVFFlat(faiss.IndexFlatL2(dim), dim, min(lists, count // 39 or 1))
-        index.nprobe = max(8, index.nlist // 32)
+        index.nprobe = max(16, index.nlist // 16)
         index.train(np.ascontiguousarray(vectors[: min(count, 64 * index.nlist)]))
     for start in range(0, count, 1 << 16):
         index.add(np.ascontiguousarray(vectors[start : start + (1 << 16)]))
@@ -69,7 +69,9 @@ def open_index(folder: Path, manifest: Manifest) -> ApproximateIndex | None:
     try:
         return ApproximateIndex(faiss.read_index(str(file)))
     except RuntimeError as error:
-        raise UserError(f"The index {folder} is damaged ({file.name}: {error}); make it again with `ccp index`.") from None
+        raise UserError(
+            f"The index {folder} is damaged ({file.name}: {error}); make it again with `ccp index`."
+        ) from None
 
 
 def _recall(index: ApproximateIndex, vectors: np.ndarray) -> float:

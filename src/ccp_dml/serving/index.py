@@ -90,7 +90,9 @@ class SearchIndex:
             part = list(ids[start : start + IDS_PER_STATEMENT])
             marks = ",".join("?" * len(part))
             attributes: dict[int, dict[str, Value]] = {}
-            for number, name, value in self._rows(f"SELECT id, name, value FROM attributes WHERE id IN ({marks})", part):
+            for number, name, value in self._rows(
+                f"SELECT id, name, value FROM attributes WHERE id IN ({marks})", part
+            ):
                 attributes.setdefault(number, {})[name] = value
             for number, path, label in self._rows(f"SELECT id, path, label FROM items WHERE id IN ({marks})", part):
                 found[number] = Item(number, path, label, attributes.get(number, {}))
@@ -146,6 +148,4 @@ class SearchIndex:
             with self._one_statement_at_a_time:
                 return self._table.execute(statement, parameters).fetchall()
         except sqlite3.DatabaseError as error:
-            raise UserError(
-                f"The index {self.folder} is damaged ({error}); make it again with `ccp index`."
-            ) from None
+            raise UserError(f"The index {self.folder} is damaged ({error}); make it again with `ccp index`.") from None

@@ -28,7 +28,6 @@ from ccp_dml.foundation.files import write_text
 from ccp_dml.foundation.locks import lock
 
 MANIFEST = "manifest.json"
-FORMAT = 1
 SUFFIXES = {"vectors": ".f32", "items": ".sqlite", "approximate": ".faiss"}
 GENERATION_FILE = re.compile(r"^(vectors|items|approximate)-\d{6}\.(f32|sqlite|faiss)(-journal)?$")
 
@@ -81,7 +80,7 @@ class Approximation(Strict):
 
 
 class Manifest(Strict):
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     generation: int = Field(ge=1)
     model: PinnedModel
     count: int = Field(ge=0)

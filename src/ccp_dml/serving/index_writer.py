@@ -94,7 +94,7 @@ def add_images(
     model_path: Path,
     images: Sequence[ListedImage],
     approximation: approximate.Kind | None = None,
-    report: Report = lambda done, total: None,
+    report: Report | None = None,
 ) -> Changes:
     """Add `images` to the index in `folder`, which is made if it is not there.
 
@@ -117,9 +117,7 @@ def add_images(
         return changes
 
 
-def refresh(
-    folder: Path, model: EmbeddingModel, drop_missing: bool = False, report: Report = lambda done, total: None
-) -> Changes:
+def refresh(folder: Path, model: EmbeddingModel, drop_missing: bool = False, report: Report | None = None) -> Changes:
     """Look at every indexed file again; embed what has changed, and list, or drop, what is gone."""
     with alone_writing(folder):
         previous = _checked_manifest(folder)
@@ -165,7 +163,7 @@ def remove_images(folder: Path, paths: Iterable[str | Path] = (), where: str | N
             kind = None if previous.approximation is None else previous.approximation.kind
             if len(stored) - len(dropped) < approximate.LEAST_VECTORS:
                 kind = None
-            _write(folder, previous, previous.model, _Plan(drop=sorted(dropped)), None, kind, changes, lambda *_: None)
+            _write(folder, previous, previous.model, _Plan(drop=sorted(dropped)), None, kind, changes, None)
         return changes
 
 
@@ -211,8 +209,8 @@ def _look_at(path: Path, known: _File | None = None) -> _File | None:
 def _plan_addition(stored: dict[str, _Stored], images: Sequence[ListedImage], changes: Changes) -> _Plan:
     plan = _Plan()
     by_digest: dict[str, list[str]] = {}
-    for path, item in stored.items():
-        by_digest.setdefault(item.file.digest, []).append(path)
+    for known_path, item in stored.items():
+        by_digest.setdefault(item.file.digest, []).append(known_path)
     moved_from: set[str] = set()
     for image in images:
         path = readable_path(image.path)
@@ -230,12 +228,12 @@ def _plan_addition(stored: dict[str, _Stored], images: Sequence[ListedImage], ch
         elif known is not None:
             plan.drop.append(known.id)
             plan.embed.append(_ToEmbed(image, now, again=True))
-        elif (old := _gone(by_digest.get(now.digest, []), moved_from)) is not None:
-            moved_from.add(old)
-            number = stored[old].id
+        elif (gone := _gone(by_digest.get(now.digest, []), moved_from)) is not None:
+            moved_from.add(gone)
+            number = stored[gone].id
             plan.rename.append((number, path))
             plan.touch.append((number, now))
-            plan.describe += [(number, image)] if _says_other(image, stored[old].image) else []
+            plan.describe += [(number, image)] if _says_other(image, stored[gone].image) else []
             changes.moved += 1
         else:
             plan.embed.append(_ToEmbed(image, now, again=False))
@@ -261,7 +259,7 @@ def _write(
     model: EmbeddingModel | None,
     kind: approximate.Kind | None,
     changes: Changes,
-    report: Report,
+    report: Report | None,
 ) -> None:
     """Write the next generation: what is kept, then what is new, each with the next free id."""
     generation = NextGeneration(folder, previous)
@@ -279,7 +277,7 @@ def _fill(
     model: EmbeddingModel | None,
     kind: approximate.Kind | None,
     changes: Changes,
-    report: Report,
+    report: Report | None,
 ) -> None:
     previous = generation.previous
     next_id = 1 if previous is None else previous.next_id
@@ -297,7 +295,9 @@ def _fill(
                 next_id, count = next_id + 1, count + 1
         table.commit()
     if previous is None and count == 0:
-        some = [f"{path} ({reason})" for path, reason in changes.broken] + [f"{path} (missing)" for path in changes.missing]
+        some = [f"{path} ({reason})" for path, reason in changes.broken] + [
+            f"{path} (missing)" for path in changes.missing
+        ]
         raise UserError(f"None of the images can be read: {listing(some)}.")
     approximation = None
     if kind is not None:
@@ -323,7 +323,7 @@ def _change_table(table: sqlite3.Connection, plan: _Plan) -> np.ndarray:
 
 
 def _embedded(
-    model: EmbeddingModel, wanted: Sequence[_ToEmbed], changes: Changes, report: Report
+    model: EmbeddingModel, wanted: Sequence[_ToEmbed], changes: Changes, report: Report | None
 ) -> Iterator[tuple[_ToEmbed, np.ndarray]]:
     """Images with their vectors (D,), in order; what cannot be read is left out and listed."""
     paths = [new.image.path for new in wanted]
@@ -334,7 +334,7 @@ def _embedded(
             changes.embedded_again += wanted[position].again
             changes.added += not wanted[position].again
             yield wanted[position], vector
-        if positions:
+        if positions and report is not None:
             report(positions[-1] + 1, len(paths))
     changes.broken += [(str(path), reason) for path, reason in model.skipped]
 

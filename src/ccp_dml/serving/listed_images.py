@@ -108,11 +108,11 @@ def _of_table(file: Path) -> list[ListedImage]:
         name: _column_values([row.get(name, "") for row in cells]) for name in header if name not in ("path", "label")
     }
     images = []
-    for number, row in enumerate(cells):
-        if not row["path"]:
+    for number, cell in enumerate(cells):
+        if not cell["path"]:
             raise UserError(f"{file} has an empty cell in row {number + 2}, column 'path'; fill it in.")
         attributes = {name: value for name in values if (value := values[name][number]) is not None}
-        images.append(ListedImage(_absolute(file.parent / row["path"]), row.get("label") or None, attributes))
+        images.append(ListedImage(_absolute(file.parent / cell["path"]), cell.get("label") or None, attributes))
     return images
 
 

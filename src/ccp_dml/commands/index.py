@@ -1,0 +1,247 @@
+"""`ccp index`: make an index, keep it up to date, push it to a vector engine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ccp_dml.commands.console import Json, err, out, print_json, take_termination_as_interrupt
+from ccp_dml.errors import UserError, listing
+
+if TYPE_CHECKING:
+    from ccp_dml.serving.index_writer import Changes
+    from ccp_dml.serving.model import EmbeddingModel
+
+DEFAULT = "build"
+
+
+class WithDefault(TyperGroup):
+    """Takes `ccp index MODEL IMAGES...` as `ccp index build MODEL IMAGES...`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+
+index_app = typer.Typer(
+    cls=WithDefault,
+    no_args_is_help=True,
+    help="Make a searchable index: `ccp index MODEL IMAGES... --out DIR`; refresh, remove, show or push one.",
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="A folder that `ccp index` wrote.")]
+ModelOption = Annotated[
+    Path | None, typer.Option("--model", metavar="MODEL", help="Where the index's model is now, if it has moved.")
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
+
+
+@index_app.command(DEFAULT)
+def build(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run's folder, or an exported model.")],
+    images: Annotated[
+        list[str], typer.Argument(metavar="IMAGES...", help="Folders, files, patterns in quotes, or CSV tables.")
+    ],
+    folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="The index's folder.")],
+    approximate: Annotated[
+        str | None,
+        typer.Option(
+            "--approximate", metavar="hnsw|ivf", help="For more than a few hundred thousand images: faster, not exact."
+        ),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Embed images and store them for search, or add them to an index that is there already.
+
+    In a folder, subfolders are labels; in a CSV file, the columns `path` and `label`, and all others are attributes.
+
+    Example: `ccp index runs/birds photos --out birds.index`
+    """
+    from ccp_dml.serving.approximate import KINDS
+    from ccp_dml.serving.index_writer import add_images
+    from ccp_dml.serving.listed_images import list_images
+    from ccp_dml.serving.stored_model import load
+
+    kind = next((known for known in KINDS if known == approximate), None)
+    if approximate is not None and kind is None:
+        raise UserError(f"--approximate {approximate} is unknown; give {' or '.join(KINDS)}.")
+    listed = list_images(images)
+    network = load(model, device)
+    with _embedding(folder) as progress:
+        changes = add_images(folder, network, model, listed, kind, progress)
+    _print_changes(folder, changes)
+    out.print(f"Next:   ccp search {folder} QUERY.jpg", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"        ccp serve {folder}    opens the search page", highlight=False, markup=False, soft_wrap=True)
+
+
+@index_app.command()
+def refresh(
+    folder: Folder,
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Remove images whose file is gone.")] = False,
+    model: ModelOption = None,
+    device: Device = "auto",
+) -> None:
+    """Look at every indexed file again, and embed those that have changed.
+
+    Example: `ccp index refresh birds.index --drop-missing`
+    """
+    from ccp_dml.serving import index_writer
+    from ccp_dml.serving.index_store import read_manifest
+
+    network = load_pinned(read_manifest(folder).model, model, str(folder), device)
+    with _embedding(folder) as progress:
+        changes = index_writer.refresh(folder, network, drop_missing, progress)
+    _print_changes(folder, changes)
+
+
+@index_app.command()
+def remove(
+    folder: Folder,
+    images: Annotated[list[Path] | None, typer.Argument(metavar="[IMAGES]...", help="Files or folders.")] = None,
+    where: Annotated[str | None, typer.Option(help="A condition, such as 'year < 2010'.")] = None,
+) -> None:
+    """Remove images from an index; the files stay.
+
+    Example: `ccp index remove birds.index photos/wren --where 'year < 2010'`
+    """
+    from ccp_dml.serving.index_writer import remove_images
+
+    if not images and where is None:
+        raise UserError("Say what to remove: files or folders, or a condition with --where.")
+    _print_changes(folder, remove_images(folder, images or [], where))
+
+
+@index_app.command()
+def show(folder: Folder, as_json: Json = False) -> None:
+    """Say what an index holds, of which model, and which images are missing.
+
+    Example: `ccp index show birds.index`
+    """
+    from ccp_dml.serving.index import SearchIndex
+
+    index = SearchIndex.open(folder)
+    missing, labels = index.missing_images(), index.label_counts()
+    facts: dict[str, Any] = {
+        "images": index.count,
+        "dimensions": index.model.dim,
+        "model": index.model.model_dump(),
+        "labels": labels,
+        "attributes": list(index.attribute_values()),
+        "approximate": None if (how := index.manifest.approximation) is None else how.model_dump(),
+        "missing": missing,
+    }
+    if as_json:
+        return print_json(facts)
+    lines = [
+        f"{folder}: {index.count:,} images of {len(labels):,} classes, {index.model.dim} numbers each.",
+        f"Model: {index.model.name} ({index.model.digest[:8]}), at {index.model.path}",
+    ]
+    lines += [f"Attributes: {', '.join(facts['attributes'])}"] if facts["attributes"] else []
+    if how is not None:
+        lines.append(f"Approximate search ({how.kind}): finds {how.recall_at_10:.1%} of the 10 nearest.")
+    lines += [f"{len(missing)} images are missing: {listing(missing)}"] if missing else []
+    for line in lines:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
+    return None
+
+
+@index_app.command()
+def push(
+    folder: Folder,
+    address: Annotated[
+        str,
+        typer.Argument(metavar="URI", help="http://HOST:19530[#NAME], or FILE.db[#NAME] for an embedded engine."),
+    ],
+) -> None:
+    """Copy an index into Milvus, where many machines can search it; a second push sends only what has changed.
+
+    A cluster's token is read from MILVUS_TOKEN. Afterwards, `ccp search URI` and `ccp serve URI` search there.
+
+    Example: `ccp index push birds.index http://localhost:19530`
+    """
+    from ccp_dml.commands.progress import CountingProgress
+    from ccp_dml.serving import vector_engine
+    from ccp_dml.serving.index import SearchIndex
+
+    if not vector_engine.is_address(address):
+        raise UserError(f"{address} is no address; give http://HOST:19530, or FILE.db for an embedded engine.")
+    index = SearchIndex.open(folder)
+    take_termination_as_interrupt()
+    with CountingProgress(err, unit="images") as progress:
+        place, sent, deleted = vector_engine.push(
+            index, address, lambda done, total: progress.report("pushing", done, total)
+        )
+    out.print(
+        f"{place}: {index.count:,} images ({sent:,} sent, {deleted:,} deleted).",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    out.print(f"Next:   ccp search '{place}' QUERY.jpg", highlight=False, markup=False, soft_wrap=True)
+
+
+def load_pinned(pinned: Any, given: Path | None, name: str, device: str) -> "EmbeddingModel":
+    """Load the model that an index was made with, from where it was or from where it is said to be now."""
+    from ccp_dml.serving.gallery import refuse_other_model
+    from ccp_dml.serving.stored_model import load
+
+    path = Path(pinned.path) if given is None else given
+    if given is None and not path.exists():
+        raise UserError(f"The model of {name} is no longer at {path}; say where it is with --model MODEL.")
+    model = load(path, device)
+    refuse_other_model(pinned, model.digest, str(path), name)
+    return model
+
+
+class _embedding:
+    """A progress bar while images are embedded; a Ctrl-C or `kill` leaves the index as it was, and says so."""
+
+    def __init__(self, folder: Path) -> None:
+        from ccp_dml.commands.progress import CountingProgress
+
+        self.folder = folder
+        self.progress = CountingProgress(err, unit="images")
+
+    def __enter__(self) -> Any:
+        take_termination_as_interrupt()
+        self.progress.__enter__()
+        return lambda done, total: self.progress.report("embedding", done, total)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.progress.__exit__(kind, error, trace)
+        if kind is KeyboardInterrupt:
+            err.print(f"Interrupted; {self.folder} is as it was before.", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_changes(folder: Path, changes: "Changes") -> None:
+    from ccp_dml.serving.index_store import read_manifest
+
+    manifest = read_manifest(folder)
+    parts = {
+        "added": changes.added,
+        "embedded again": changes.embedded_again,
+        "moved": changes.moved,
+        "relabelled": changes.relabelled,
+        "removed": changes.removed,
+        "unchanged": changes.unchanged,
+    }
+    said = ", ".join(f"{number:,} {what}" for what, number in parts.items() if number) or "nothing changed"
+    lines = [f"{folder}: {manifest.count:,} images ({said})."]
+    if (how := manifest.approximation) is not None:
+        lines.append(
+            f"Approximate search ({how.kind}) finds {how.recall_at_10:.1%} of the 10 nearest, as measured on "
+            f"{how.sample} queries; candidates are ranked exactly."
+        )
+    for line in lines:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
+    if changes.missing:
+        warn(f"{len(changes.missing):,} files are missing: {listing(changes.missing)}")
+    if changes.broken:
+        shown = listing([f"{path} ({reason})" for path, reason in changes.broken])
+        warn(f"{len(changes.broken):,} files were left out, as they cannot be read: {shown}")
+
+
+def warn(text: str) -> None:
+    err.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)

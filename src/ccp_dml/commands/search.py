@@ -1,0 +1,93 @@
+"""`ccp search`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ccp_dml.commands.console import Json, out, print_json
+from ccp_dml.commands.index import Device, ModelOption, load_pinned, warn
+
+if TYPE_CHECKING:
+    from ccp_dml.serving.gallery import Gallery, Hit
+
+
+def search(
+    index: Annotated[str, typer.Argument(metavar="INDEX|URI", help="An index's folder, or where it was pushed to.")],
+    query: Annotated[Path, typer.Argument(metavar="IMAGE", help="The picture to search with.")],
+    k: Annotated[int, typer.Option("-k", help="How many results.", min=1)] = 10,
+    where: Annotated[
+        str | None, typer.Option(help="""A condition, such as 'species = "wren" and year > 2010'.""")
+    ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(metavar="FALSE_MATCH_RATE", help="Only results that the certificate calls the same at this rate."),
+    ] = None,
+    as_json: Json = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page with pictures.")] = None,
+    model: ModelOption = None,
+    device: Device = "auto",
+) -> None:
+    """Find the indexed images that are nearest to a picture.
+
+    Example: `ccp search birds.index query.jpg -k 20 --where 'species = "wren"' --within 0.01`
+    """
+    from ccp_dml.serving.results_page import write_results_page
+    from ccp_dml.serving.vector_engine import open_gallery
+
+    gallery = open_gallery(index)
+    network = load_pinned(gallery.model, model, index, device)
+    threshold = None if within is None else network.match_threshold(within)
+    vectors = network.comparable(network.embed([query]))
+    (hits,) = gallery.search(vectors, k, where)
+    if threshold is not None:
+        hits = [hit for hit in hits if hit.distance <= threshold.beta]
+    if html is not None:
+        write_results_page(html, query, hits, gallery.name, None if threshold is None else threshold.promise)
+    if as_json:
+        found: dict[str, Any] = {"results": [as_result(hit) for hit in hits]}
+        if threshold is not None:
+            found |= {"threshold": threshold.beta, "promise": threshold.promise}
+        return print_json(found)
+    _print_hits(gallery, hits)
+    if threshold is not None:
+        out.print(f"Up to the distance {threshold.beta:.4g}: {threshold.promise}", highlight=False, soft_wrap=True)
+    missing = [hit.item.path for hit in hits if not Path(hit.item.path).is_file()]
+    if missing:
+        warn(f"{len(missing)} of these images have moved or are gone: `ccp index refresh` lists all such.")
+    if html is not None:
+        out.print(f"Page: {html}", highlight=False, markup=False, soft_wrap=True)
+    return None
+
+
+def as_result(hit: "Hit") -> dict[str, Any]:
+    item = hit.item
+    result: dict[str, Any] = {"path": item.path, "label": item.label, "distance": hit.distance, "id": item.id}
+    return result | ({"attributes": item.attributes} if item.attributes else {})
+
+
+def _print_hits(gallery: "Gallery", hits: "list[Hit]") -> None:
+    if not hits:
+        out.print(f"Nothing in {gallery.name} fits.", highlight=False, markup=False)
+        return
+    from ccp_dml.commands.terminal_pictures import can_show_pictures, terminal_picture
+
+    pictures = can_show_pictures(out)
+    attributes = sorted({name for hit in hits for name in hit.item.attributes})
+    table = Table(title=f"{len(hits)} nearest of {gallery.count:,} in {gallery.name}", title_justify="left")
+    table.add_column("", justify="right")
+    if pictures:
+        table.add_column("")
+    table.add_column("distance", justify="right")
+    for column in ("label", *attributes, "path"):
+        table.add_column(Text(column), overflow="fold")
+    for place, hit in enumerate(hits, start=1):
+        cells: list[Any] = [str(place)]
+        if pictures:
+            cells.append(terminal_picture(Path(hit.item.path)))
+        cells.append(f"{hit.distance:.4f}")
+        texts = (hit.item.label or "", *(str(hit.item.attributes.get(name, "")) for name in attributes), hit.item.path)
+        table.add_row(*cells, *map(Text, texts))  # names are text, not markup
+    out.print(table)

@@ -1,0 +1,324 @@
+"""An index in Milvus, for people who outgrow one machine: a cluster, or the same engine embedded as a local file.
+
+A collection holds the images; a second one beside it, NAME_about, says of which model the vectors are, whether the
+upload is complete, and which labels and attribute values there are.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ccp_dml.errors import UserError, listing
+from ccp_dml.foundation.randomness import derive_seed
+from ccp_dml.serving.gallery import Gallery, Hit, Item, Sample, check_queries, exact_nearest
+from ccp_dml.serving.index import SearchIndex
+from ccp_dml.serving.index_store import PinnedModel, is_index
+from ccp_dml.serving.where import Value, as_milvus, parse_where
+
+ABOUT = "_about"
+BATCH = 500
+ATTEMPTS = 5
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_TEXT = 60_000  # bytes; Milvus stores up to 65,535 in a text
+MOST_RESULTS = 16_384  # what Milvus gives at once
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a collection is: `http://host:19530#birds`, or the file of an embedded engine: `birds.db#birds`."""
+
+    engine: str
+    collection: str | None
+
+    @classmethod
+    def read(cls, text: str) -> "Address":
+        engine, _, collection = text.partition("#")
+        if collection and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,200}", collection):
+            raise UserError(
+                f"{collection!r} cannot be the name of a collection; use letters, digits and _, after a letter."
+            )
+        return cls(engine, collection or None)
+
+
+def is_address(text: str) -> bool:
+    engine = text.partition("#")[0]
+    return "://" in engine or engine.endswith(".db")
+
+
+def open_gallery(text: str) -> Gallery:
+    """Open what a user names: an index's folder, or the address of a vector engine."""
+    if is_index(Path(text).expanduser()) or not is_address(text):
+        return SearchIndex.open(text)
+    return MilvusGallery.open(text)
+
+
+class MilvusGallery:
+    """A pushed index. Milvus proposes candidates; their exact distances rank them, as in a local index."""
+
+    def __init__(self, client: Any, collection: str, address: str) -> None:
+        self.client = client
+        self.collection = collection
+        self.name = address
+        header = read_header(client, collection)
+        if header is None:
+            raise UserError(f"{address} has no collection {collection!r} that `ccp index push` made.")
+        self.model = PinnedModel(**header["model"])
+        self.is_complete: bool = header["complete"]
+        (row,) = client.query(collection, filter="", output_fields=["count(*)"])
+        self.count = int(row["count(*)"])
+        self._attribute_names: list[str] = header["attributes"]
+        self._pieces: int = header["pieces"]
+
+    @classmethod
+    def open(cls, text: str) -> "MilvusGallery":
+        """Open the collection that an address names, or the only one of the engine."""
+        address = Address.read(text)
+        if "://" not in address.engine and not Path(address.engine).expanduser().exists():
+            raise UserError(f"There is no {address.engine}; make it with `ccp index push INDEX {text}`.")
+        client = connect(address.engine)
+        ours = sorted(name.removesuffix(ABOUT) for name in client.list_collections() if name.endswith(ABOUT))
+        if address.collection is None and len(ours) != 1:
+            what = f"the collections {listing(ours)}; name one: {address.engine}#{ours[0]}" if ours else "no index"
+            raise UserError(f"{address.engine} holds {what}.")
+        name = address.collection or ours[0]
+        if name not in ours:
+            raise UserError(f"{address.engine} holds no index {name!r}; it holds {listing(ours) or 'none'}.")
+        client.load_collection(name)
+        client.load_collection(name + ABOUT)
+        return cls(client, name, text)
+
+    def close(self) -> None:
+        self.client.close()
+
+    def search(
+        self, queries: np.ndarray, k: int, where: str | None = None, leave_out: Collection[int] = ()
+    ) -> list[list[Hit]]:
+        queries = check_queries(queries, self.model.dim, k)
+        conditions = [] if where is None else [as_milvus(parse_where(where, self._attribute_names))]
+        conditions += [f"id not in {sorted(map(int, leave_out))}"] if leave_out else []
+        found = self.client.search(
+            self.collection,
+            data=[query.tolist() for query in queries],
+            limit=min(MOST_RESULTS, max(2 * k, k + 16)),  # more than wanted, as its ties and roundings are not ours
+            filter=" and ".join(conditions),
+            output_fields=["vector", "path", "label", "attributes"],
+            search_params={"metric_type": "L2"},
+        )
+        return [_ranked(query, hits, k) for query, hits in zip(queries, found, strict=True)]
+
+    def items(self, ids: Sequence[int]) -> list[Item]:
+        found = {row["id"]: _item(row) for row in self._look_up(ids, ["path", "label", "attributes"])}
+        return [found[number] for number in ids]
+
+    def vectors_of(self, ids: Sequence[int]) -> np.ndarray:
+        found = {row["id"]: row["vector"] for row in self._look_up(ids, ["vector"])}
+        return np.array([found[number] for number in ids], dtype=np.float32).reshape(-1, self.model.dim)
+
+    def sample(self, limit: int) -> Sample:
+        ids = np.array(sorted(stored_ids(self.client, self.collection)), dtype=np.int64)
+        if len(ids) > limit:
+            random = np.random.default_rng(derive_seed(0, "sample of an index", self.model.digest))
+            ids = ids[np.sort(random.choice(len(ids), size=limit, replace=False))]
+        rows = {row["id"]: row for row in self._look_up(ids.tolist(), ["label", "vector"])}
+        vectors = np.array([rows[number]["vector"] for number in ids.tolist()], dtype=np.float32)
+        labels = [rows[number]["label"] for number in ids.tolist()]
+        return Sample(ids, labels, vectors.reshape(-1, self.model.dim))
+
+    def label_counts(self) -> dict[str, int]:
+        return dict(self._details()["labels"])
+
+    def attribute_values(self, limit: int = 50) -> dict[str, list[Value]]:
+        values: dict[str, list[Value]] = self._details()["values"]
+        return {name: found if len(found) <= limit else [] for name, found in values.items()}
+
+    def _details(self) -> Any:
+        rows = self.client.query(
+            self.collection + ABOUT, filter=f"id >= 1 and id <= {self._pieces}", output_fields=["text"]
+        )
+        return json.loads("".join(row["text"] for row in sorted(rows, key=lambda row: row["id"])))
+
+    def _look_up(self, ids: Sequence[int], fields: list[str]) -> Iterator[dict[str, Any]]:
+        for part in _parts([int(number) for number in ids]):
+            yield from self.client.query(self.collection, filter=f"id in {part}", output_fields=["id", *fields])
+
+
+def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | None = None) -> tuple[str, int, int]:
+    """Make a collection hold exactly what `index` holds; its address, and how many rows were sent and deleted.
+
+    Only what is missing or differs is sent, batch by batch: a push that was cut off goes on where it stopped, and one
+    after a change of the index sends the change.
+    """
+    address = Address.read(text)
+    name = address.collection or _collection_name(index.name)
+    client = connect(address.engine)
+    header = read_header(client, name)
+    if header is None:
+        if name in client.list_collections():
+            raise UserError(
+                f"{address.engine} has a collection {name!r} of another program; push to {address.engine}#OTHER."
+            )
+        _make_collections(client, name, index.model.dim)
+    elif header["model"]["digest"] != index.model.digest:
+        raise UserError(
+            f"{address.engine}#{name} holds vectors of the model {header['model']['name']} "
+            f"({header['model']['digest'][:8]}), the index those of {index.model.name} ({index.model.digest[:8]}); "
+            f"push to another collection: {address.engine}#OTHER."
+        )
+    _write_about(client, name, index, is_complete=False)
+    ids = index.ids.tolist()
+    sent, done = 0, 0
+    for part in _parts(ids):
+        sent += _send(client, name, index, part)
+        done += len(part)
+        if report is not None:
+            report(done, len(ids))
+    extra = sorted(stored_ids(client, name) - set(ids))
+    for part in _parts(extra):
+        _with_patience(lambda part=part: client.delete(name, filter=f"id in {part}"))  # type: ignore[misc]
+    _write_about(client, name, index, is_complete=True)
+    client.flush(name)
+    client.close()
+    return f"{address.engine}#{name}", sent, len(extra)
+
+
+def connect(engine: str) -> Any:
+    """A client of the engine; MILVUS_TOKEN in the environment is what a cluster asks for."""
+    try:
+        import pymilvus
+    except ImportError:
+        raise UserError("A vector engine needs pymilvus: pip install 'ccp-dml[milvus]'.") from None
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what fails is said once, by us
+    where = engine if "://" in engine else str(Path(engine).expanduser())
+    try:
+        return pymilvus.MilvusClient(where, token=os.environ.get("MILVUS_TOKEN", ""), timeout=20)
+    except Exception as error:  # of gRPC, of the embedded engine, of pymilvus: whatever its version raises
+        raise UserError(f"The vector engine {engine} cannot be reached ({_first_line(error)}).") from None
+
+
+def read_header(client: Any, name: str) -> dict[str, Any] | None:
+    """What a collection says about itself; None if it is not one of ours."""
+    if name + ABOUT not in client.list_collections():
+        return None
+    client.load_collection(name + ABOUT)
+    rows = client.query(name + ABOUT, filter="id == 0", output_fields=["text"])
+    return json.loads(rows[0]["text"]) if rows else None
+
+
+def stored_ids(client: Any, name: str) -> set[int]:
+    pages = client.query_iterator(name, filter="", output_fields=["id"], batch_size=1000)
+    found: set[int] = set()
+    while rows := pages.next():
+        found.update(row["id"] for row in rows)
+    pages.close()
+    return found
+
+
+def _send(client: Any, name: str, index: SearchIndex, ids: list[int]) -> int:
+    """Send the rows of a batch that the engine does not hold as they are; how many."""
+    held = {
+        row["id"]: _item(row)
+        for row in _with_patience(
+            lambda: client.query(name, filter=f"id in {ids}", output_fields=["id", "path", "label", "attributes"])
+        )
+    }
+    wanted = [item for item in index.items(ids) if held.get(item.id) != item]  # an id's vector never changes
+    if wanted:
+        vectors = index.vectors_of([item.id for item in wanted])
+        rows = [
+            {
+                "id": item.id,
+                "vector": vector.tolist(),
+                "path": item.path,
+                "label": item.label,
+                "attributes": item.attributes,
+            }
+            for item, vector in zip(wanted, vectors, strict=True)
+        ]
+        _with_patience(lambda: client.upsert(name, rows))
+    return len(wanted)
+
+
+def _make_collections(client: Any, name: str, dim: int) -> None:
+    from pymilvus import DataType
+
+    images = client.create_schema(auto_id=False, enable_dynamic_field=False)
+    images.add_field("id", DataType.INT64, is_primary=True)
+    images.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
+    images.add_field("path", DataType.VARCHAR, max_length=65_535)
+    images.add_field("label", DataType.VARCHAR, max_length=65_535, nullable=True)
+    images.add_field("attributes", DataType.JSON)
+    about = client.create_schema(auto_id=False, enable_dynamic_field=False)
+    about.add_field("id", DataType.INT64, is_primary=True)
+    about.add_field("vector", DataType.FLOAT_VECTOR, dim=2)  # Milvus has no collections without vectors
+    about.add_field("text", DataType.VARCHAR, max_length=65_535)
+    for collection, schema in ((name, images), (name + ABOUT, about)):
+        if collection not in client.list_collections():
+            how = client.prepare_index_params()
+            how.add_index("vector", index_type="FLAT", metric_type="L2")
+            client.create_collection(collection, schema=schema, index_params=how, consistency_level="Strong")
+
+
+def _write_about(client: Any, name: str, index: SearchIndex, is_complete: bool) -> None:
+    values = index.attribute_values()
+    text = json.dumps({"labels": index.label_counts(), "values": values})  # ASCII, so that a character is a byte
+    pieces = [text[start : start + LONGEST_TEXT] for start in range(0, len(text), LONGEST_TEXT)]
+    header = {
+        "model": index.model.model_dump(),
+        "complete": is_complete,
+        "attributes": list(values),
+        "pieces": len(pieces),
+    }
+    texts = [json.dumps(header), *pieces]
+    rows = [{"id": number, "vector": [0.0, 0.0], "text": piece} for number, piece in enumerate(texts)]
+    _with_patience(lambda: client.upsert(name + ABOUT, rows))
+
+
+def _ranked(query: np.ndarray, hits: Sequence[Any], k: int) -> list[Hit]:
+    rows = sorted((hit["entity"] | {"id": hit["id"]} for hit in hits), key=lambda row: row["id"])
+    vectors = np.array([row["vector"] for row in rows], dtype=np.float32).reshape(-1, len(query))
+    distances, places = exact_nearest(query[None], vectors, k)
+    return [Hit(_item(rows[place]), float(distance)) for place, distance in zip(places[0], distances[0], strict=True)]
+
+
+def _item(row: dict[str, Any]) -> Item:
+    return Item(row["id"], row["path"], row["label"], row["attributes"] or {})
+
+
+def _with_patience(call: Callable[[], Answer]) -> Answer:
+    """Call, and call again after growing pauses if the engine does not answer; all our calls may be repeated."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return call()
+        except Exception as error:  # of gRPC or of pymilvus
+            if attempt == ATTEMPTS - 1:
+                raise UserError(
+                    f"The vector engine failed {ATTEMPTS} times ({_first_line(error)}); the same command goes on "
+                    "where it stopped."
+                ) from None
+            sleep(FIRST_PAUSE_SECONDS * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+def _collection_name(index_name: str) -> str:
+    """Milvus takes letters, digits and _ only: birds.index -> birds."""
+    stem = re.sub(r"\W", "_", index_name.removesuffix(".index"), flags=re.ASCII)
+    return stem if re.match(r"[A-Za-z_]", stem) else f"index_{stem}"
+
+
+def _parts(ids: list[int]) -> Iterator[list[int]]:
+    for start in range(0, len(ids), BATCH):
+        yield ids[start : start + BATCH]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,174 @@
+"""Searching an index: exactly, with conditions, approximately; and what a damaged one says."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from ccp_dml.errors import UserError
+from ccp_dml.serving import approximate
+from ccp_dml.serving.index import SearchIndex
+from ccp_dml.serving.index_store import NextGeneration, PinnedModel, read_manifest
+from ccp_dml.serving.index_writer import add_images
+from ccp_dml.serving.listed_images import list_images
+
+from .conftest import write_picture
+
+
+def by_hand(index, query, k, keep=bool):
+    """Ids of the nearest by the plain formula, equals by id."""
+    items = [item for item in index.items(index.ids.tolist()) if keep(item)]
+    vectors = index.vectors_of([item.id for item in items]).astype(np.float64)
+    distances = np.linalg.norm(vectors - query.astype(np.float64), axis=1)
+    order = sorted(range(len(items)), key=lambda place: (np.float32(distances[place]), items[place].id))[:k]
+    return [(items[place].id, distances[place]) for place in order]
+
+
+def test_search_finds_the_nearest_by_the_plain_formula(index_folder, model, tmp_path):
+    index = SearchIndex.open(index_folder)
+    queries = model.embed([write_picture(tmp_path / f"q{n}.png", (200 - 50 * n, 80, 60 * n), 50 + n) for n in range(4)])
+    for query, hits in zip(queries, index.search(queries, 7), strict=True):
+        expected = by_hand(index, query, 7)
+        assert [hit.item.id for hit in hits] == [number for number, _ in expected]
+        assert [hit.distance for hit in hits] == pytest.approx([distance for _, distance in expected], abs=1e-6)
+
+
+def test_more_results_than_images_gives_all(index_folder):
+    (hits,) = SearchIndex.open(index_folder).search(np.ones((1, 48), np.float32), 1000)
+    assert len(hits) == 24
+    assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
+
+
+def test_conditions_and_left_out_images(index_folder, model, pictures):
+    index = SearchIndex.open(index_folder)
+    (query,) = model.embed([pictures / "red" / "0.png"])
+    (itself, *_) = index.search(query[None], 1)[0]
+    assert itself.distance == 0
+    (hits,) = index.search(query[None], 5, 'label in ("red", "blue")', leave_out=[itself.item.id])
+    assert [hit.item.id for hit in hits] == [
+        number
+        for number, _ in by_hand(
+            index, query, 5, lambda item: item.label in ("red", "blue") and item.id != itself.item.id
+        )
+    ]
+    assert index.search(query[None], 5, 'label = "nothing"') == [[]]
+    with pytest.raises(UserError, match="no attribute 'lable'; did you mean 'label'"):
+        index.search(query[None], 5, 'lable = "red"')
+    with pytest.raises(KeyError):
+        index.search(query[None], 5, leave_out=[99])
+
+
+@pytest.mark.parametrize(
+    ("queries", "k", "message"),
+    [
+        (np.ones((1, 5)), 1, "vector of 48 numbers"),
+        (np.full((1, 48), np.nan), 1, "NaN"),
+        (np.ones((1, 48)), 0, "k = 0"),
+    ],
+)
+def test_wrong_queries_are_refused(index_folder, queries, k, message):
+    with pytest.raises(UserError, match=message):
+        SearchIndex.open(index_folder).search(queries, k)
+
+
+def test_what_is_known_about_the_images(index_folder, pictures, model):
+    table = pictures / "list.csv"
+    rows = [f"red/{n}.png,red,{2000 + n},s{n % 2}" for n in range(6)]
+    table.write_text("\n".join(["path,label,year,side", *rows]))
+    add_images(index_folder, model, pictures, list_images([table]))
+    index = SearchIndex.open(index_folder)
+    assert index.attribute_values(limit=3) == {"side": ["s0", "s1"], "year": []}
+    assert index.attribute_values()["year"] == list(range(2000, 2006))
+    sample = index.sample(10)
+    assert len(set(sample.ids.tolist())) == len(sample.labels) == len(sample.vectors) == 10
+    assert [item.label for item in index.items(sample.ids.tolist())] == sample.labels
+    assert np.array_equal(index.vectors_of(sample.ids.tolist()), sample.vectors)
+    assert np.array_equal(SearchIndex.open(index_folder).sample(10).ids, sample.ids)
+
+
+def change_manifest(folder, **changes):
+    file = folder / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def damage_vectors(folder):
+    file = folder / "vectors-000001.f32"
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: shutil.rmtree(folder), "There is no index"),
+        (lambda folder: (folder / "manifest.json").unlink(), "is no index"),
+        (lambda folder: (folder / "manifest.json").write_text('{"format": 1'), "is damaged .manifest.json"),
+        (lambda folder: change_manifest(folder, format=2), "is damaged .manifest.json, format"),
+        (lambda folder: change_manifest(folder, count=23), "not 23 of 48 numbers"),
+        (lambda folder: change_manifest(folder, files={}), "names no vectors"),
+        (lambda folder: (folder / "vectors-000001.f32").unlink(), "vectors-000001.f32 is missing"),
+        (lambda folder: (folder / "vectors-000001.f32").write_bytes(b"x"), "1 bytes instead of 4,608"),
+        (damage_vectors, "has another content than was written"),
+        (lambda folder: (folder / "items-000001.sqlite").write_bytes(b"not SQL"), "items-000001.sqlite has 7 bytes"),
+    ],
+)
+def test_what_is_no_index_or_damaged_says_so(index_folder, damage, message):
+    damage(index_folder)
+    with pytest.raises(UserError, match=message):
+        SearchIndex.open(index_folder)
+
+
+def test_a_manifest_cannot_name_files_elsewhere(index_folder):
+    files = read_manifest(index_folder).model_dump()["files"]
+    change_manifest(index_folder, files=files | {"items": files["items"] | {"name": "../x-000001.sqlite"}})
+    with pytest.raises(UserError, match=r"is damaged .*files.items.name"):
+        SearchIndex.open(index_folder)
+
+
+@pytest.fixture
+def made_up_index(tmp_path):
+    """Makes an index of so many random unit vectors, whose images do not exist."""
+
+    def make(count, kind=None, dim=16):
+        folder = tmp_path / f"made-up-{count}-{kind}"
+        generation = NextGeneration(folder, None)
+        vectors = np.random.default_rng(0).normal(size=(count, dim)).astype(np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors.tofile(generation.path("vectors"))
+        table = generation.new_table()
+        rows = [(number + 1, f"/p/{number}.png", str(number % 7), 1, 1, "x") for number in range(count)]
+        table.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)", rows)
+        table.commit()
+        table.close()
+        built = None if kind is None else approximate.build(kind, vectors, generation.path("approximate"))
+        generation.commit(PinnedModel(path="m", name="m", digest="d", dim=dim), count, count + 1, built)
+        return SearchIndex.open(folder)
+
+    return make
+
+
+@pytest.mark.parametrize("kind", approximate.KINDS)
+def test_approximate_search_ranks_its_candidates_exactly(made_up_index, kind):
+    pytest.importorskip("faiss")
+    exact, close = made_up_index(3000), made_up_index(3000, kind)
+    stated = close.manifest.approximation
+    assert stated.kind == kind
+    assert stated.recall_at_10 > 0.9
+    queries = np.random.default_rng(1).normal(size=(40, 16)).astype(np.float32)
+    found, true = close.search(queries, 10), exact.search(queries, 10)
+    shared = [len({h.item.id for h in a} & {h.item.id for h in b}) / 10 for a, b in zip(found, true, strict=True)]
+    assert np.mean(shared) > 0.85
+    for hits, query in zip(found, queries, strict=True):
+        own = close.vectors_of([hit.item.id for hit in hits])
+        assert [hit.distance for hit in hits] == pytest.approx(np.linalg.norm(own - query, axis=1), abs=1e-5)
+        assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
+    assert close.search(queries, 10, 'label = "3"') == exact.search(queries, 10, 'label = "3"')  # conditions: exact
+
+
+def test_approximate_search_of_few_images_is_refused(tmp_path, pictures, model):
+    pytest.importorskip("faiss")
+    with pytest.raises(UserError, match="--approximate is for large indexes; this one has 24 images"):
+        add_images(tmp_path / "x.index", model, tmp_path, list_images([pictures]), "hnsw")
+    assert not (tmp_path / "x.index").exists()

@@ -1,0 +1,170 @@
+"""An index in the real embedded engine: the same results, uploads that go on, and addresses that are wrong."""
+
+import numpy as np
+import pytest
+
+from ccp_dml.errors import UserError
+from ccp_dml.serving import vector_engine
+from ccp_dml.serving.index import SearchIndex
+from ccp_dml.serving.index_writer import add_images, remove_images
+from ccp_dml.serving.listed_images import list_images
+from ccp_dml.serving.vector_engine import Address, MilvusGallery, is_address, open_gallery, push
+
+pytest.importorskip("pymilvus")
+pytest.importorskip("milvus_lite")
+
+HARD_TEXT = "an \"odd\" \\ 'place' ö <b>"
+
+
+@pytest.fixture
+def described(index_folder, pictures, model):
+    """The index with attributes: texts, numbers, gaps."""
+    rows = [f"green/{n}.png,green,{2000 + n},{n / 2}," for n in range(6)]
+    rows += [f'blue/{n}.png,blue,{2010 + n},,"{HARD_TEXT.replace(chr(34), chr(34) * 2)}"' for n in range(3)]
+    table = pictures / "list.csv"
+    table.write_text("\n".join(["path,label,year,body mass,place", *rows]), encoding="utf-8")
+    add_images(index_folder, model, pictures, list_images([table]))
+    return index_folder
+
+
+@pytest.fixture
+def address(tmp_path):
+    return str(tmp_path / "engine.db")
+
+
+@pytest.fixture
+def opened(described, address):
+    index = SearchIndex.open(described)
+    push(index, address)
+    gallery = open_gallery(address)
+    yield index, gallery
+    gallery.close()
+
+
+WHERE = [
+    None,
+    'label = "green"',
+    'label != "green"',
+    "year >= 2003 and year < 2011",
+    "year != 2003",
+    "`body mass` < 1.5 or place != 'x'",
+    'place = "' + HARD_TEXT.replace("\\", "\\\\").replace('"', '\\"') + '"',
+    "class in ('red', 'blue', 7)",
+    "label = 3",
+]
+
+
+def test_the_engine_finds_the_same_as_the_local_index(opened):
+    index, gallery = opened
+    assert isinstance(gallery, MilvusGallery)
+    assert gallery.is_complete
+    assert (gallery.count, gallery.model) == (index.count, index.model)
+    queries = np.random.default_rng(0).normal(size=(5, 48)).astype(np.float32)
+    queries = np.concatenate([queries, index.vectors_of([3, 9])])
+    for where in WHERE:
+        for k in (1, 6, 100):
+            assert gallery.search(queries, k, where) == index.search(queries, k, where)
+    assert len(index.search(queries, 100, WHERE[6])[0]) == 3  # the hard text was really compared
+    assert gallery.search(queries, 4, leave_out=[3, 5]) == index.search(queries, 4, leave_out=[3, 5])
+
+
+def test_the_engine_knows_what_the_index_knows(opened):
+    index, gallery = opened
+    assert gallery.label_counts() == index.label_counts()
+    assert gallery.attribute_values() == index.attribute_values()
+    assert gallery.items([4, 20, 1]) == index.items([4, 20, 1])
+    assert np.array_equal(gallery.vectors_of([4, 20]), index.vectors_of([4, 20]))
+    with pytest.raises(KeyError):
+        gallery.items([999])
+    for limit in (5, 100):
+        ours, theirs = index.sample(limit), gallery.sample(limit)
+        assert np.array_equal(ours.ids, theirs.ids)
+        assert ours.labels == theirs.labels
+        assert np.array_equal(ours.vectors, theirs.vectors)
+
+
+def test_a_second_push_sends_only_what_changed(described, address, pictures, model):
+    assert push(SearchIndex.open(described), address)[1:] == (24, 0)
+    assert push(SearchIndex.open(described), address)[1:] == (0, 0)
+    remove_images(described, [pictures / "red" / "0.png"])
+    table = pictures / "other.csv"
+    table.write_text("path,label\nblue/4.png,navy\n")
+    add_images(described, model, pictures, list_images([table]))
+    assert push(SearchIndex.open(described), address)[1:] == (1, 1)
+    gallery = open_gallery(address)
+    index = SearchIndex.open(described)
+    query = index.vectors_of(index.ids[:1].tolist())
+    assert gallery.search(query, 30) == index.search(query, 30)
+    gallery.close()
+
+
+def test_a_push_that_was_cut_off_goes_on(described, address, monkeypatch):
+    monkeypatch.setattr(vector_engine, "BATCH", 10)
+    index = SearchIndex.open(described)
+    calls = []
+
+    def stop_after_two(done, total):
+        calls.append((done, total))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        push(index, address, stop_after_two)
+    half = open_gallery(address)
+    assert (half.count, half.is_complete) == (20, False)
+    half.close()
+    assert push(index, address)[1:] == (4, 0)
+    whole = open_gallery(address)
+    assert (whole.count, whole.is_complete) == (24, True)
+    whole.close()
+
+
+def test_calls_that_fail_are_repeated_then_explained(monkeypatch):
+    monkeypatch.setattr(vector_engine, "FIRST_PAUSE_SECONDS", 0.0)
+    failures = [ConnectionError("no route"), TimeoutError("late")]
+
+    def call():
+        if failures:
+            raise failures.pop()
+        return "answer"
+
+    assert vector_engine._with_patience(call) == "answer"
+    failures.extend(ConnectionError("no route") for _ in range(9))
+    with pytest.raises(UserError, match=r"failed 5 times \(no route\); the same command goes on"):
+        vector_engine._with_patience(call)
+
+
+def test_another_model_and_other_programs_are_refused(described, address, tmp_path, model):
+    index = SearchIndex.open(described)
+    push(index, address + "#birds")
+    other = tmp_path / "other.index"
+    model.digest, model.name = "e" * 32, "other"
+    add_images(other, model, tmp_path, list_images([tmp_path / "pictures"]))
+    with pytest.raises(UserError, match="holds vectors of the model stand-in"):
+        push(SearchIndex.open(other), address + "#birds")
+    push(SearchIndex.open(other), address)
+    with pytest.raises(UserError, match="holds the collections birds, other; name one"):
+        open_gallery(address)
+    with pytest.raises(UserError, match="holds no index 'owls'"):
+        open_gallery(address + "#owls")
+    named = open_gallery(address + "#birds")
+    assert named.model == index.model
+    named.close()
+
+
+def test_addresses():
+    assert [is_address(text) for text in ("http://h:1", "x.db", "x.db#a", "birds.index", "a/b")] == [True] * 3 + [
+        False
+    ] * 2
+    assert Address.read("x.db#a") == Address("x.db", "a")
+    with pytest.raises(UserError, match="cannot be the name of a collection"):
+        Address.read("x.db#a; drop")
+    with pytest.raises(UserError, match=r"There is no nowhere\.db"):
+        open_gallery("nowhere.db")
+    with pytest.raises(UserError, match="There is no index nowhere"):
+        open_gallery("nowhere")
+
+
+def test_an_engine_that_is_not_there_is_named():
+    with pytest.raises(UserError, match=r"The vector engine http://127.0.0.1:1 cannot be reached"):
+        open_gallery("http://127.0.0.1:1")
