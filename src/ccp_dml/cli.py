@@ -15,8 +15,10 @@ from ccp_dml.commands.config import config
 from ccp_dml.commands.console import err
 from ccp_dml.commands.data import data_app
 from ccp_dml.commands.evaluate import evaluate
+from ccp_dml.commands.index import index_app
 from ccp_dml.commands.listing import list_things
 from ccp_dml.commands.report import report
+from ccp_dml.commands.search import search
 from ccp_dml.commands.study import study
 from ccp_dml.commands.train import train
 from ccp_dml.errors import NonFiniteError, UserError
@@ -53,8 +55,10 @@ app.command("list")(list_things)
 app.command()(report)
 app.command()(benchmark)
 app.command()(study)
+app.command()(search)
 app.command()(cache)
 app.add_typer(data_app, name="data")
+app.add_typer(index_app, name="index")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
