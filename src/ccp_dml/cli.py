@@ -15,10 +15,10 @@ from ccp_dml.commands.config import config
 from ccp_dml.commands.console import err
 from ccp_dml.commands.data import data_app
 from ccp_dml.commands.evaluate import evaluate
-from ccp_dml.commands.index import index_app
 from ccp_dml.commands.listing import list_things
 from ccp_dml.commands.report import report
-from ccp_dml.commands.search import search
+from ccp_dml.commands.serving.index import index_app
+from ccp_dml.commands.serving.search import search
 from ccp_dml.commands.study import study
 from ccp_dml.commands.train import train
 from ccp_dml.errors import NonFiniteError, UserError

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ccp_dml.commands.console import Json, out, print_json
-from ccp_dml.commands.index import Device, ModelOption, load_pinned, warn
+from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
 
 if TYPE_CHECKING:
     from ccp_dml.serving.gallery import Gallery, Hit
@@ -72,7 +72,7 @@ def _print_hits(gallery: "Gallery", hits: "list[Hit]") -> None:
     if not hits:
         out.print(f"Nothing in {gallery.name} fits.", highlight=False, markup=False)
         return
-    from ccp_dml.commands.terminal_pictures import can_show_pictures, terminal_picture
+    from ccp_dml.commands.serving.terminal_pictures import can_show_pictures, terminal_picture
 
     pictures = can_show_pictures(out)
     attributes = sorted({name for hit in hits for name in hit.item.attributes})
