@@ -1,4 +1,4 @@
-"""From a network and labelled items to embeddings, and from embeddings to retrieval scores."""
+"""Embed labelled items, score the embeddings, and average scores over runs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,16 @@ from torch import Tensor, nn
 
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 
+SCORES = ("map_at_r", "precision_at_1", "r_precision")
+"""Names of the scores, in the order in which files hold them."""
+
+SCORE_TITLES = {"map_at_r": "MAP@R", "r_precision": "P@R", "precision_at_1": "P@1"}
+"""What tables and pages call the scores, in the order in which they show them."""
+
 
 @torch.no_grad()
 def embed(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, raw: bool = False) -> tuple[Tensor, Tensor]:
-    """Embeddings (N, D) and labels (N,) of all batches, in their order, with the network in inference mode.
+    """Embed all batches, in their order, with the network in inference mode: embeddings (N, D) and labels (N,).
 
     Args:
         network: an `Embedder`, or any module that embeds a batch.
@@ -36,7 +42,7 @@ def score(
     gallery: Iterable[tuple[Tensor, Tensor]] | None = None,
     k: tuple[int, ...] = (1,),
 ) -> RetrievalScores:
-    """Retrieval scores of a network: the queries against a gallery, or against one another."""
+    """Score a network: its queries against a gallery, or against one another."""
     embeddings, labels = embed(network, queries)
     ref_embeddings, ref_labels = (None, None) if gallery is None else embed(network, gallery)
     return retrieval_scores(embeddings, labels, ref_embeddings, ref_labels, k)
@@ -52,4 +58,5 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
+    """Average `values`, one per run, and measure how much they vary."""
     return Spread(mean(values), stdev(values) if len(values) > 1 else None, len(values))

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from ccp_dml.benchmark.folder import BenchmarkFolder, read_table
 from ccp_dml.benchmark.formats import write_tables
 from ccp_dml.benchmark.improvement_figure import write_figure
 from ccp_dml.benchmark.page import headline, mean_curve, write_benchmark_report
@@ -14,6 +13,8 @@ from ccp_dml.benchmark.results import ResultRow
 from ccp_dml.benchmark.table import build_table
 from ccp_dml.cli import main
 from ccp_dml.errors import UserError
+from ccp_dml.records.benchmark_folder import BenchmarkFolder
+from ccp_dml.records.benchmark_table import read_table
 from ccp_dml.records.run_folder import RunFolder
 
 REQUEST = {
@@ -140,7 +141,7 @@ def test_damaged_files_are_named(folder: Path) -> None:
     with pytest.raises(UserError, match=r"table\.json is damaged"):
         BenchmarkFolder.read(folder)
     (folder / "benchmark.toml").write_text('protocol = "mlrc"')
-    with pytest.raises(UserError, match=r"benchmark\.toml does not say 'data'"):
+    with pytest.raises(UserError, match=r"benchmark\.toml is damaged \(it does not say 'data'\)"):
         BenchmarkFolder.read(folder)
 
 

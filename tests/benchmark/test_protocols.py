@@ -7,15 +7,16 @@ import pytest
 import torch
 
 from ccp_dml.benchmark.protocols import ensemble_scores, plan_conventional, plan_mlrc
-from ccp_dml.benchmark.request import Benchmark
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.functional.retrieval import retrieval_scores
-from ccp_dml.runs.scoring import EmbeddedTest, concatenate, load_embedded, save_embedded
+from ccp_dml.records.benchmark_folder import BenchmarkRequest
+from ccp_dml.records.embeddings import EmbeddedTest, load_embedded, save_embedded
+from ccp_dml.runs.scoring import concatenate
 
 
 def mlrc(*settings, methods=("c2", "c2-ccp"), repeats=1, data="features"):
-    return Benchmark("mlrc", data, methods, repeats, ("data.path=x.npz", *settings))
+    return BenchmarkRequest("mlrc", data, methods, repeats, ("data.path=x.npz", *settings))
 
 
 def test_mlrc_trains_four_models_per_method_and_repeat(tmp_path):
@@ -67,7 +68,7 @@ def test_mlrc_never_selects_on_the_test_half(tmp_path):
 )
 @pytest.mark.parametrize("method", ["c2-ccp", "proxy-anchor"])
 def test_the_conventional_protocol_sets_size_pooling_and_batch(tmp_path, backbone, batch, method):
-    benchmark = Benchmark("conventional", "cub", (method,), 2, (f"model.backbone={backbone}",))
+    benchmark = BenchmarkRequest("conventional", "cub", (method,), 2, (f"model.backbone={backbone}",))
     planned = plan_conventional(benchmark, tmp_path)
     assert [one.run.name for one in planned] == [f"{method}/repeat0", f"{method}/repeat1"]
     assert [one.run.config.run.seed for one in planned] == [0, 1]
@@ -80,7 +81,7 @@ def test_the_conventional_protocol_sets_size_pooling_and_batch(tmp_path, backbon
 
 def test_what_is_asked_for_wins_over_the_protocol(tmp_path):
     asked = ("model.embedding_dim=64", "protocol.select_on=test")
-    config = plan_conventional(Benchmark("conventional", "cub", ("c2",), 1, asked), tmp_path)[0].run.config
+    config = plan_conventional(BenchmarkRequest("conventional", "cub", ("c2",), 1, asked), tmp_path)[0].run.config
     assert (config.model.embedding_dim, config.protocol.select_on) == (64, "test")
 
 

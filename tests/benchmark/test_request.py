@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from ccp_dml.benchmark.request import Benchmark, default_folder, extend, recorded, write_down
+from ccp_dml.benchmark.request import default_folder, extend
 from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
 from ccp_dml.errors import UserError
+from ccp_dml.records.benchmark_folder import BenchmarkRequest, read_request, write_request
 
-BENCHMARK = Benchmark("mlrc", "features", ("c2",), 1, ("data.path=x.npz", "optim.lr=1e-3"))
+BENCHMARK = BenchmarkRequest("mlrc", "features", ("c2",), 1, ("data.path=x.npz", "optim.lr=1e-3"))
 
 
 def test_methods_are_shipped_names_or_files(tmp_path):
@@ -49,14 +50,14 @@ def test_two_files_of_one_name_would_share_a_folder(tmp_path):
 
 
 def test_what_is_written_down_is_read_back(tmp_path):
-    assert recorded(tmp_path / "new") is None
-    write_down(tmp_path / "new", BENCHMARK)
-    assert recorded(tmp_path / "new") == BENCHMARK
+    assert read_request(tmp_path / "new") is None
+    write_request(tmp_path / "new", BENCHMARK)
+    assert read_request(tmp_path / "new") == BENCHMARK
     assert str(default_folder(BENCHMARK)) == "runs/mlrc-features"
 
 
 def test_more_methods_and_repeats_extend(tmp_path):
-    write_down(tmp_path, replace(BENCHMARK, methods=("c2", "ms"), repeats=2))
+    write_request(tmp_path, replace(BENCHMARK, methods=("c2", "ms"), repeats=2))
     assert extend(tmp_path, replace(BENCHMARK, methods=("c1", "c2"))).methods == ("c2", "ms", "c1")
     assert extend(tmp_path, BENCHMARK).repeats == 2
     assert extend(tmp_path, replace(BENCHMARK, repeats=3)).repeats == 3
@@ -73,13 +74,13 @@ def test_more_methods_and_repeats_extend(tmp_path):
     ],
 )
 def test_any_other_difference_is_refused(tmp_path, change, message):
-    write_down(tmp_path, BENCHMARK)
+    write_request(tmp_path, BENCHMARK)
     with pytest.raises(UserError, match=message):
         extend(tmp_path, replace(BENCHMARK, **change))
 
 
 def test_the_same_settings_in_other_words_continue(tmp_path):
-    write_down(tmp_path, BENCHMARK)
+    write_request(tmp_path, BENCHMARK)
     other_words = ("optim.lr=7", "optim.lr=0.001", "data.path=x.npz", "run.device=cpu")
     assert extend(tmp_path, replace(BENCHMARK, settings=other_words)).methods == ("c2",)
 
@@ -87,7 +88,7 @@ def test_the_same_settings_in_other_words_continue(tmp_path):
 def test_a_foreign_folder_is_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(UserError, match="not empty and holds no benchmark"):
-        recorded(tmp_path)
+        read_request(tmp_path)
     (tmp_path / "benchmark.toml").write_text("protocol = ")
-    with pytest.raises(UserError, match="is damaged"):
-        recorded(tmp_path)
+    with pytest.raises(UserError, match="is not valid TOML"):
+        read_request(tmp_path)

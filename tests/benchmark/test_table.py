@@ -136,7 +136,7 @@ def test_methods_selected_on_the_test_classes_are_marked():
 
 
 def test_results_are_a_line_per_run_and_metric(tmp_path):
-    write_results(tmp_path / "results.csv", results())
+    write_results(tmp_path, results())
     with (tmp_path / "results.csv").open() as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 10

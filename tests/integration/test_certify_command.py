@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ccp_dml.cli import main
-from ccp_dml.runs.scoring import load_embedded
+from ccp_dml.records.embeddings import load_embedded
 
 QUICK = (
     "train.max_steps=8",

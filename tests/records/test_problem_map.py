@@ -5,7 +5,8 @@ import torch
 from safetensors.torch import save_file
 
 from ccp_dml.errors import UserError
-from ccp_dml.records.problem_map import MapPoints, ProblemMap, map_file, read_problems, write_problem
+from ccp_dml.records.layout import map_file
+from ccp_dml.records.problem_map import MapPoints, ProblemMap, read_problems, write_problem
 
 
 def problem_map(problem, *, proxies=True):

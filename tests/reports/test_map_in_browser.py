@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from ccp_dml.records.planar_map import embedding_map
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.page import write_report
-from ccp_dml.reports.sections.embedding_map import embedding_map
 
 pytestmark = pytest.mark.browser
 

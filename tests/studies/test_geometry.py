@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from ccp_dml.plans.runner import PlanWatcher
+from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
+from ccp_dml.records.layout import geometry_file
 from ccp_dml.runs.build import build_network
-from ccp_dml.runs.scoring import EmbeddedTest, load_embedded
 from ccp_dml.studies import STUDIES, geometry
 from ccp_dml.studies.embedding_geometry import measure_embedded, read_geometry, tsne_plane
 from ccp_dml.studies.workbench import Workbench
@@ -90,7 +91,7 @@ def test_states_before_and_after_are_those_of_the_networks(ask, tmp_path):
     assert rows[geometry.BEFORE, "seen"]["map_at_r"] == pytest.approx(expected.map_at_r)
     assert rows[geometry.BEFORE, "seen"]["images"] == len(parts.learned)
 
-    for side in read_geometry(geometry.state_file(tmp_path, "c2", 0)).values():
+    for side in read_geometry(geometry_file(tmp_path, "c2", 0)).values():
         assert side.places.shape == (len(side.labels), 2)
         assert set(side.labels.tolist()) == set(range(len(side.class_names)))
     seen, unseen, bars = found.figures

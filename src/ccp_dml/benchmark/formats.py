@@ -7,19 +7,20 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ccp_dml.benchmark.folder import write_table
-from ccp_dml.benchmark.table import BenchmarkTable, Cell, TableRow
 from ccp_dml.foundation.files import as_csv, write_text
+from ccp_dml.records import layout
+from ccp_dml.records.benchmark_table import BenchmarkTable, Cell, TableRow, write_table
 from ccp_dml.reports.comparison import MISSING, percent
 
 CSV_COLUMNS = ("method", "setting", "dim", "metric", "mean", "sd", "n", "paper", "gap", "is_best", "selected_on")
 
 
 def write_tables(folder: Path, table: BenchmarkTable) -> None:
-    """`table.md`, `table.csv` and `table.tex` for readers and other programs, `table.json` for the report."""
+    """Write the table as Markdown, CSV and LaTeX for readers and other programs, and as JSON for the report."""
     write_table(folder, table)
-    for ending, text in (("md", as_markdown(table)), ("csv", as_plain_csv(table)), ("tex", as_latex(table))):
-        write_text(folder / f"table.{ending}", text)
+    write_text(folder / layout.TABLE_MARKDOWN, as_markdown(table))
+    write_text(folder / layout.TABLE_CSV, as_plain_csv(table))
+    write_text(folder / layout.TABLE_LATEX, as_latex(table))
 
 
 def own_score(cell: Cell) -> str:

@@ -8,8 +8,10 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ccp_dml.benchmark.table import MARKED, BenchmarkTable
+from ccp_dml.benchmark.table import MARKED
 from ccp_dml.foundation.files import atomic
+from ccp_dml.records import layout
+from ccp_dml.records.benchmark_table import BenchmarkTable
 
 METRIC = "map_at_r"
 BASES = ("c1", "c2", "ms", "triplet")
@@ -53,7 +55,7 @@ def write_figure(folder: Path, table: BenchmarkTable) -> list[Path]:
         return []
     with matplotlib.rc_context({"svg.hashsalt": "ccp", "font.size": 10}):
         figure = draw(panels, table)
-        files = [folder / f"improvement.{ending}" for ending in FORMATS]
+        files = [folder / layout.IMPROVEMENT_PNG, folder / layout.IMPROVEMENT_SVG]
         for file, ending in zip(files, FORMATS, strict=True):
             with atomic(file) as scratch:
                 metadata = {"Date": None} if ending == "svg" else None  # the same results, the same file

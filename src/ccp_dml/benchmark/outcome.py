@@ -1,6 +1,5 @@
 """From the folders of a benchmark to its results, tables and figure."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,31 +9,34 @@ import torch
 from ccp_dml.benchmark.formats import write_tables
 from ccp_dml.benchmark.improvement_figure import write_figure
 from ccp_dml.benchmark.protocols import ensemble_scores
-from ccp_dml.benchmark.request import Benchmark, BenchmarkRun
-from ccp_dml.benchmark.results import ResultRow, Setting, write_results
-from ccp_dml.benchmark.table import BenchmarkTable, build_table
-from ccp_dml.config.recipes import recipe_label
+from ccp_dml.benchmark.request import BenchmarkRun
+from ccp_dml.benchmark.results import ResultRow, write_results
+from ccp_dml.benchmark.table import build_table
+from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.plans.plan import standing
+from ccp_dml.records.benchmark_folder import BenchmarkRequest
+from ccp_dml.records.benchmark_table import BenchmarkTable, EvaluationSetting
+from ccp_dml.records.run_folder import read_result
 
-MLRC_METRICS = ("precision_at_1", "r_precision", "map_at_r")
+MLRC_METRICS = tuple(reversed(SCORE_TITLES))  # as the paper lists them
 
 
 def write_outcome(
-    benchmark: Benchmark, planned: Sequence[BenchmarkRun], folder: Path, paper_dataset: str | None = None
+    request: BenchmarkRequest, planned: Sequence[BenchmarkRun], folder: Path, paper_dataset: str | None = None
 ) -> BenchmarkTable:
     """Write results.csv, the tables and, where there is something to draw, the figure, from what is done so far."""
-    results = collect(benchmark, planned, folder)
+    results = collect(request, planned, folder)
     methods = list(dict.fromkeys(planned_run.method for planned_run in planned))
     config = planned[0].run.config
     table = build_table(
         results,
         methods,
-        title=f"{benchmark.protocol.replace('mlrc', 'MLRC')} protocol on {recipe_label(benchmark.data)}",
+        title=request.title,
         paper_dataset=paper_dataset if config.data.name != paper_dataset else None,
         notes=missing_runs(planned, methods),
     )
-    write_results(folder / "results.csv", results)
+    write_results(folder, results)
     if not results:
         return table
     write_tables(folder, table)
@@ -42,15 +44,15 @@ def write_outcome(
     return table
 
 
-def collect(benchmark: Benchmark, planned: Sequence[BenchmarkRun], folder: Path) -> list[ResultRow]:
+def collect(request: BenchmarkRequest, planned: Sequence[BenchmarkRun], folder: Path) -> list[ResultRow]:
     """A row per finished run and metric and, for MLRC, per ensemble and metric."""
     rows = []
-    setting: Setting = "separated" if benchmark.protocol == "mlrc" else "single"
+    setting: EvaluationSetting = "separated" if request.protocol == "mlrc" else "single"
     for one in planned:
         if standing(one.run.folder).state == "done":
-            result = json.loads((one.run.folder / "result.json").read_text(encoding="utf-8"))
+            result = read_result(one.run.folder)
             rows += rows_of(one, result["test"], setting, one.run.config.model.embedding_dim, folder, result)
-    if benchmark.protocol == "mlrc":
+    if request.protocol == "mlrc":
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         for method, repeat in dict.fromkeys((one.method, one.repeat) for one in planned):
             folds = [one for one in planned if (one.method, one.repeat) == (method, repeat)]
@@ -64,7 +66,7 @@ def collect(benchmark: Benchmark, planned: Sequence[BenchmarkRun], folder: Path)
 def rows_of(
     one: BenchmarkRun,
     test: dict[str, Any],
-    setting: Setting,
+    setting: EvaluationSetting,
     dim: int,
     folder: Path,
     result: dict[str, Any] | None,
@@ -95,7 +97,7 @@ def rows_of(
     ]
 
 
-def shown_metrics(test: dict[str, Any], setting: Setting) -> dict[str, float]:
+def shown_metrics(test: dict[str, Any], setting: EvaluationSetting) -> dict[str, float]:
     """MLRC reports P@1, P@R and MAP@R; the conventional protocol R@k first, of which R@1 is P@1."""
     if setting != "single":
         return {metric: test[metric] for metric in MLRC_METRICS}

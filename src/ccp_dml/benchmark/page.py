@@ -7,12 +7,13 @@ from statistics import mean
 from typing import Any
 from urllib.parse import quote
 
-from ccp_dml.benchmark.folder import BenchmarkFolder
 from ccp_dml.benchmark.formats import own_score, paper_and_gap, runs_of
-from ccp_dml.benchmark.table import BenchmarkTable
+from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.foundation.files import write_text
+from ccp_dml.records import layout
+from ccp_dml.records.benchmark_folder import BenchmarkFolder
+from ccp_dml.records.benchmark_table import BenchmarkTable
 from ccp_dml.records.run_folder import RunFolder, number
-from ccp_dml.reports.comparison import SCORES
 from ccp_dml.reports.figures.charts import Chart, Series, draw
 from ccp_dml.reports.page import fill, page_file, present
 from ccp_dml.reports.sections.cost import Cost, cost_table
@@ -78,7 +79,7 @@ def curves(benchmark: BenchmarkFolder) -> Section | None:
     ]
     drawn = draw(
         Chart(
-            title=f"Validation {SCORES['map_at_r']}",
+            title=f"Validation {SCORE_TITLES['map_at_r']}",
             x_label="step",
             y_label="in %, mean of a method's runs",
             series=[line for line in lines if line.points],
@@ -109,14 +110,14 @@ def runs(benchmark: BenchmarkFolder, page: Path) -> Section | None:
         {
             "name": name,
             "run": run,
-            "scores": [run.score("test", key) for key in SCORES],
-            "link": _link(run.path / "report.html", page),
+            "scores": [run.score("test", key) for key in SCORE_TITLES],
+            "link": _link(run.path / layout.REPORT, page),
         }
         for name, run in benchmark.runs.items()
     ]
     if not rows:
         return None
-    return Section("runs", "Runs", "section_benchmark_runs.html", {"rows": rows, "titles": list(SCORES.values())})
+    return Section("runs", "Runs", "section_benchmark_runs.html", {"rows": rows, "titles": list(SCORE_TITLES.values())})
 
 
 def reproduction(benchmark: BenchmarkFolder) -> Section:

@@ -4,7 +4,8 @@ import csv
 from functools import cache
 from importlib import resources
 
-from ccp_dml.benchmark.results import Setting
+from ccp_dml.evaluation import SCORE_TITLES
+from ccp_dml.records.benchmark_table import EvaluationSetting
 
 METHODS = {
     "c1": "C1",
@@ -26,14 +27,15 @@ METHODS = {
 
 DATASETS = {"cub": "CUB", "cars196": "Cars196", "sop": "SOP", "inshop": "In-shop"}
 BACKBONES = {"bn_inception": "BN-Inception", "resnet50": "ResNet50"}
-PROTOCOLS: dict[Setting, tuple[str, str]] = {
+PROTOCOLS: dict[EvaluationSetting, tuple[str, str]] = {
     "separated": ("MLRC-separated", "128"),
     "concatenated": ("MLRC-concatenated", "512"),
     "single": ("conventional", "512"),
 }
 """Setting -> the paper's name of the protocol and the dimension of its embeddings."""
 
-METRICS = {"P@1": "precision_at_1", "P@R": "r_precision", "MAP@R": "map_at_r", "R@1": "recall_at_1"}
+METRICS = {**{title: name for name, title in SCORE_TITLES.items()}, "R@1": "recall_at_1"}
+"""The paper's names of scores -> ours."""
 
 BACKBONE = "bn_inception"
 IMAGE_SIZE = 227
@@ -54,14 +56,14 @@ def table() -> dict[Key, float]:
         }
 
 
-def paper_backbone(backbone: str, setting: Setting) -> str:
+def paper_backbone(backbone: str, setting: EvaluationSetting) -> str:
     """The backbone of the paper to compare with: the same where the paper has it, otherwise its usual one."""
     architecture = backbone.partition(".")[0]
     same = setting == "single" and architecture in BACKBONES
     return architecture if same else BACKBONE
 
 
-def paper_score(setting: Setting, dataset: str, backbone: str, method: str, metric: str) -> float | None:
+def paper_score(setting: EvaluationSetting, dataset: str, backbone: str, method: str, metric: str) -> float | None:
     """The paper's score as a fraction; None where the paper has none. `dataset` and `method` are recipe names."""
     if dataset not in DATASETS or method not in METHODS:
         return None

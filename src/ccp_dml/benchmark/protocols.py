@@ -1,52 +1,50 @@
 """The MLRC protocol: a model per fold of the training classes; the mean of their scores, and one ensemble of them."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ccp_dml.benchmark.request import Benchmark, BenchmarkRun
+from ccp_dml.benchmark.request import BenchmarkRun
 from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import recipe_label, shipped_recipes
 from ccp_dml.errors import UserError
-from ccp_dml.foundation.files import write_json
 from ccp_dml.plans.plan import plan_run, standing
-from ccp_dml.runs.scoring import EmbeddedTest, concatenate, load_embedded, score_embeddings
+from ccp_dml.records.benchmark_folder import BenchmarkRequest, read_ensemble, write_ensemble
+from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
+from ccp_dml.runs.scoring import concatenate, score_embeddings
 
-ENSEMBLE_FILE = "ensemble.json"
 
-
-def plan_mlrc(benchmark: Benchmark, folder: Path) -> list[BenchmarkRun]:
+def plan_mlrc(request: BenchmarkRequest, folder: Path) -> list[BenchmarkRun]:
     """All runs, repeat by repeat, so that every method has some result early."""
     return [
         planned
-        for repeat in range(benchmark.repeats)
-        for method in benchmark.methods
-        for planned in plan_folds(benchmark, folder, method, repeat)
+        for repeat in range(request.repeats)
+        for method in request.methods
+        for planned in plan_folds(request, folder, method, repeat)
     ]
 
 
-def plan_folds(benchmark: Benchmark, folder: Path, method: str, repeat: int) -> list[BenchmarkRun]:
+def plan_folds(request: BenchmarkRequest, folder: Path, method: str, repeat: int) -> list[BenchmarkRun]:
     """The models of one method and repeat.
 
     Each has a seed of its own, as an ensemble gains from models that started differently; methods share these seeds.
     """
-    config = resolve([benchmark.data, method], benchmark.settings).config
+    config = resolve([request.data, method], request.settings).config
     if config.protocol.select_on == "test":
         raise UserError(
             "protocol.select_on = 'test': the MLRC protocol selects on validation classes only; leave it out, or run "
             "`ccp benchmark conventional`."
         )
     # A user who sets the fold wants that one alone, as ablations with a single split do.
-    one_fold = benchmark.setting("protocol.fold") is not None
+    one_fold = request.setting("protocol.fold") is not None
     planned = []
     for fold in [config.protocol.fold] if one_fold else range(config.protocol.folds):
         name = f"{recipe_label(method)}/repeat{repeat}/fold{fold}"
         seed = config.run.seed + repeat * config.protocol.folds + fold
-        settings = (*benchmark.settings, f"protocol.fold={fold}", f"run.seed={seed}")
-        run = plan_run(name, folder / name, (benchmark.data, method), settings)
+        settings = (*request.settings, f"protocol.fold={fold}", f"run.seed={seed}")
+        run = plan_run(name, folder / name, (request.data, method), settings)
         planned.append(BenchmarkRun(recipe_label(method), repeat, fold, run))
     return planned
 
@@ -56,18 +54,12 @@ def ensemble_scores(folds: Sequence[BenchmarkRun], device: torch.device) -> dict
     config, folders = folds[0].run.config, [fold.run.folder for fold in folds]
     if len(folds) < config.protocol.folds or any(standing(folder).state != "done" for folder in folders):
         return None
-    file = folders[0].parent / ENSEMBLE_FILE
-    if not is_newer(file, [folder / "result.json" for folder in folders]):
+    scores = read_ensemble(folders)
+    if scores is None:
         embedded = [to_device(load_embedded(folder), device) for folder in folders]
         scores = score_embeddings(concatenate(embedded), config.protocol.recall_at)
-        write_json(file, {"test": scores, "models": [fold.run.name for fold in folds]})
-    test: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["test"]
-    return test
-
-
-def is_newer(file: Path, others: Sequence[Path]) -> bool:
-    """Whether `file` was written after all others; a model that was trained anew makes an ensemble stale."""
-    return file.is_file() and all(file.stat().st_mtime_ns >= other.stat().st_mtime_ns for other in others)
+        write_ensemble(folders, scores, [fold.run.name for fold in folds])
+    return scores
 
 
 def to_device(test: EmbeddedTest, device: torch.device) -> EmbeddedTest:
@@ -79,15 +71,15 @@ def to_device(test: EmbeddedTest, device: torch.device) -> EmbeddedTest:
 RECIPE = "conventional"
 
 
-def plan_conventional(benchmark: Benchmark, folder: Path) -> list[BenchmarkRun]:
+def plan_conventional(request: BenchmarkRequest, folder: Path) -> list[BenchmarkRun]:
     """All runs, repeat by repeat. The protocol's recipe comes after the method's: it decides the batch's shape."""
     planned = []
-    for repeat in range(benchmark.repeats):
-        for method in benchmark.methods:
-            config = resolve([benchmark.data, method], benchmark.settings).config
+    for repeat in range(request.repeats):
+        for method in request.methods:
+            config = resolve([request.data, method], request.settings).config
             name = f"{recipe_label(method)}/repeat{repeat}"
-            settings = (*benchmark.settings, f"run.seed={config.run.seed + repeat}")
-            recipes = (benchmark.data, method, protocol_recipe(config.model.backbone))
+            settings = (*request.settings, f"run.seed={config.run.seed + repeat}")
+            recipes = (request.data, method, protocol_recipe(config.model.backbone))
             run = plan_run(name, folder / name, recipes, settings)
             planned.append(BenchmarkRun(recipe_label(method), repeat, config.protocol.fold, run))
     return planned

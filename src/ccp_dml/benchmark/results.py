@@ -1,14 +1,13 @@
-"""A benchmark's results as rows, one per run and metric, and what they add up to."""
+"""The results of a benchmark as rows of results.csv: one per run and score."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ccp_dml.foundation.files import as_csv, write_text
-
-Setting = Literal["separated", "concatenated", "single"]
-"""One of several models, the ensemble of them, or the conventional protocol's only model."""
+from ccp_dml.records import layout
+from ccp_dml.records.benchmark_table import EvaluationSetting
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class ResultRow:
     backbone: str
     image_size: int | None  # None: the data set is of features
     method: str
-    setting: Setting
+    setting: EvaluationSetting
     dim: int
     repeat: int
     fold: int | None  # None: an ensemble of all folds
@@ -34,9 +33,10 @@ class ResultRow:
 
 
 def select(rows: Iterable[ResultRow], **wanted: Any) -> list[ResultRow]:
-    """The rows whose fields have the given values."""
+    """Choose the rows whose fields have the given values."""
     return [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]
 
 
-def write_results(path: Path, rows: Sequence[ResultRow]) -> None:
-    write_text(path, as_csv([field.name for field in fields(ResultRow)], map(asdict, rows)))
+def write_results(folder: Path, rows: Sequence[ResultRow]) -> None:
+    """Write results.csv into the folder of the benchmark."""
+    write_text(folder / layout.RESULTS, as_csv([field.name for field in fields(ResultRow)], map(asdict, rows)))

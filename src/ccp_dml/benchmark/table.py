@@ -1,70 +1,13 @@
-"""The table of a benchmark: a row per method, mean and spread per score, the paper's score and the gap beside it."""
+"""Build the table of a benchmark: a row per method, mean and spread of each score, and the paper's score beside it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ccp_dml.benchmark import paper
-from ccp_dml.benchmark.results import ResultRow, Setting, select
-from ccp_dml.evaluation import Spread, spread
+from ccp_dml.benchmark.results import ResultRow, select
+from ccp_dml.evaluation import spread
+from ccp_dml.records.benchmark_table import SETTING_NAMES, BenchmarkTable, Cell, Column, TableRow
 
-SETTINGS: dict[Setting, str] = {"separated": "separated", "concatenated": "concatenated", "single": "one model"}
-TITLES = {"precision_at_1": "P@1", "r_precision": "P@R", "map_at_r": "MAP@R"}
-MARK = " *"
 MARKED = "* selected on the test classes themselves"
-
-
-@dataclass(frozen=True)
-class Column:
-    setting: Setting
-    dim: int
-    metric: str
-
-    @property
-    def title(self) -> str:
-        return TITLES.get(self.metric, self.metric.replace("recall_at_", "R@"))
-
-    @property
-    def group(self) -> str:
-        return f"{self.dim}-D, {SETTINGS[self.setting]}"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A score of a method; fractions."""
-
-    score: Spread
-    paper: float | None
-    is_best: bool
-
-    @property
-    def gap(self) -> float | None:
-        return None if self.paper is None else self.score.mean - self.paper
-
-
-@dataclass(frozen=True)
-class TableRow:
-    method: str
-    is_marked: bool  # at least one of its runs was chosen on the test classes themselves (D28)
-    cells: list[Cell | None]  # one per column; None: no result
-
-    @property
-    def label(self) -> str:
-        return self.method + (MARK if self.is_marked else "")
-
-
-@dataclass(frozen=True)
-class BenchmarkTable:
-    title: str
-    columns: list[Column]
-    rows: list[TableRow]
-    notes: list[str]
-
-    def groups(self) -> list[tuple[str, list[int]]]:
-        """Titles of the groups of columns, each with the places of its columns."""
-        groups: dict[str, list[int]] = {}
-        for place, column in enumerate(self.columns):
-            groups.setdefault(column.group, []).append(place)
-        return list(groups.items())
 
 
 def build_table(
@@ -110,7 +53,7 @@ def build_table(
 
 
 def table_notes(rows: Sequence[TableRow], results: Sequence[ResultRow], paper_dataset: str | None) -> list[str]:
-    """What a reader must know before comparing."""
+    """Say what a reader must know before comparing with the paper."""
     notes = [MARKED] if any(row.is_marked for row in rows) else []
     compared = any(cell is not None and cell.paper is not None for row in rows for cell in row.cells)
     if not compared:
@@ -128,6 +71,6 @@ def table_notes(rows: Sequence[TableRow], results: Sequence[ResultRow], paper_da
     for setting, dim in dict.fromkeys((row.setting, row.dim) for row in results):
         if str(dim) != paper.PROTOCOLS[setting][1]:
             notes.append(
-                f"{SETTINGS[setting].capitalize()}: here {dim}-D, in the paper {paper.PROTOCOLS[setting][1]}-D."
+                f"{SETTING_NAMES[setting].capitalize()}: here {dim}-D, in the paper {paper.PROTOCOLS[setting][1]}-D."
             )
     return notes

@@ -47,18 +47,19 @@ def benchmark(
 
     Example: `ccp benchmark mlrc --data cub --methods c2,c2-xbm,c2-ccp --set data.root=DIR`
     """
-    from ccp_dml.benchmark.folder import BenchmarkFolder
     from ccp_dml.benchmark.formats import as_terminal, table_values
     from ccp_dml.benchmark.outcome import write_outcome
     from ccp_dml.benchmark.page import write_benchmark_report
     from ccp_dml.benchmark.protocols import plan_conventional, plan_mlrc
-    from ccp_dml.benchmark.request import Benchmark, default_folder, extend, write_down
+    from ccp_dml.benchmark.request import default_folder, extend
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
     from ccp_dml.plans import runner
     from ccp_dml.plans.plan import refuse_changed, standing
+    from ccp_dml.records import layout
+    from ccp_dml.records.benchmark_folder import BenchmarkFolder, BenchmarkRequest, write_request
 
     refuse_unknown_paper(paper)
-    wanted = Benchmark(protocol.value, parse_data(data), parse_methods(methods), repeats, tuple(settings or ()))
+    wanted = BenchmarkRequest(protocol.value, parse_data(data), parse_methods(methods), repeats, tuple(settings or ()))
     folder = out_folder or default_folder(wanted)
     whole = extend(folder, wanted)
     planned = (plan_mlrc if protocol is ProtocolName.mlrc else plan_conventional)(whole, folder)
@@ -76,19 +77,22 @@ def benchmark(
         folder,
         [one.run for one in planned],
         left,
-        write_down=lambda: write_down(folder, whole),
+        write_down=lambda: write_request(folder, whole),
         train=lambda count, watcher: runner.execute(left, count, watcher),
         workers=workers,
         done=len(asked_for) - len(left),
         total=len(asked_for),
     )
     table = write_outcome(whole, planned, folder, paper)
-    page = write_benchmark_report(BenchmarkFolder.read(folder), folder / "report.html")
+    page = write_benchmark_report(BenchmarkFolder.read(folder), folder / layout.REPORT)
     if as_json:
         print_json({"folder": str(folder), "table": table_values(table), "failed": failed_values(failures)})
     elif table.columns:
         out.print(as_terminal(table))
-        out.print(f"Tables: {folder / 'table.md'}, .csv, .tex    Results: {folder / 'results.csv'}", soft_wrap=True)
+        out.print(
+            f"Tables: {folder / layout.TABLE_MARKDOWN}, .csv, .tex    Results: {folder / layout.RESULTS}",
+            soft_wrap=True,
+        )
         out.print(f"Report: {page}", highlight=False, soft_wrap=True)
     if failures:
         show_failures(failures, total=len(asked_for))

@@ -30,8 +30,9 @@ def certify(
     Example: `ccp certify runs/c2-ccp --false-match-rate 0.001`
     """
     from ccp_dml.commands.progress import ProgressWatcher
+    from ccp_dml.records import layout
     from ccp_dml.reports.certificate_words import certificate_tables
-    from ccp_dml.runs.certify import CERTIFICATE, Terms, certify_run
+    from ccp_dml.runs.certify import Terms, certify_run
 
     terms = Terms(beta, alpha, false_match_rate, pairs, confidence, seed)
     with closing(ProgressWatcher(err)) as watcher:
@@ -40,5 +41,5 @@ def certify(
         return print_json(certificate)
     for part in certificate_tables(certificate):
         out.print(part)
-    out.print(f"Written: {run / CERTIFICATE}", highlight=False, soft_wrap=True)
+    out.print(f"Written: {run / layout.CERTIFICATE}", highlight=False, soft_wrap=True)
     return out.print(f"Next:    ccp report {run}    shows it with its curves", highlight=False, soft_wrap=True)

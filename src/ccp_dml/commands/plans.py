@@ -52,6 +52,7 @@ def train_plan(
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.foundation.locks import lock
     from ccp_dml.plans.rehearsal import refuse_other_backbones, refuse_other_data, rehearse
+    from ccp_dml.records import layout
 
     if (file := file_in_the_way(folder / ".lock")) is not None:
         raise UserError(f"{folder} cannot be written, because {file} is a file; give --out another folder.")
@@ -68,7 +69,7 @@ def train_plan(
     with lock(folder / ".lock", f"{folder} is in use by another `ccp {noun}`; wait for it, or give --out another."):
         write_down()
         try:
-            with PlanProgress(err, folder / "log.txt", total, done) as progress:
+            with PlanProgress(err, folder / layout.LOG, total, done) as progress:
                 return train(workers or max(1, torch.cuda.device_count()), progress)
         except KeyboardInterrupt:
             err.print("Interrupted; the same command continues it.", highlight=False)
@@ -135,9 +136,9 @@ def failed_values(failures: "Sequence[Failure]") -> list[dict[str, str]]:
 
 
 def show_failures(failures: "Sequence[Failure]", total: int, then: str = "the same command tries them again") -> None:
-    from ccp_dml.plans.worker import LOG
+    from ccp_dml.records import layout
 
     err.print(f"{len(failures)} of {total} runs failed; {then}:", style="red")
     for one in failures:
-        text = f"  {one.run.name}: {one.message} (log: {one.run.folder / LOG})"
+        text = f"  {one.run.name}: {one.message} (log: {one.run.folder / layout.LOG})"
         err.print(text, style="red", highlight=False, markup=False, soft_wrap=True)

@@ -17,14 +17,15 @@ def report(
 
     Example: `ccp report runs/c2 runs/c2-ccp --out comparison.html`
     """
-    from ccp_dml.benchmark.folder import is_benchmark
+    from ccp_dml.records import layout
+    from ccp_dml.records.benchmark_folder import is_benchmark
     from ccp_dml.records.run_folder import read_runs
     from ccp_dml.reports.page import write_report
     from ccp_dml.reports.tables import comparison_table
 
     if any(map(is_benchmark, runs)):
         return report_benchmark(runs, out_file)
-    target = out_file or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    target = out_file or (runs[0] / layout.REPORT if len(runs) == 1 else Path(layout.REPORT))
     page = write_report(runs, target)
     out.print(comparison_table(read_runs(runs)))
     out.print(f"Report: {page}", highlight=False, soft_wrap=True)
@@ -33,16 +34,17 @@ def report(
 
 def report_benchmark(folders: list[Path], out_file: Path | None) -> None:
     """The page of one benchmark, in its folder unless another place is named."""
-    from ccp_dml.benchmark.folder import BenchmarkFolder
     from ccp_dml.benchmark.formats import as_terminal
     from ccp_dml.benchmark.page import write_benchmark_report
+    from ccp_dml.records import layout
+    from ccp_dml.records.benchmark_folder import BenchmarkFolder
 
     if len(folders) > 1:
         raise UserError(
             "A benchmark's folder is reported on alone; give `ccp report` that folder only, or only folders of runs."
         )
     benchmark = BenchmarkFolder.read(folders[0])
-    page = write_benchmark_report(benchmark, out_file or benchmark.path / "report.html")
+    page = write_benchmark_report(benchmark, out_file or benchmark.path / layout.REPORT)
     if benchmark.table is not None:
         out.print(as_terminal(benchmark.table))
     out.print(f"Report: {page}", highlight=False, soft_wrap=True)

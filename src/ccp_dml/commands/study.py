@@ -57,6 +57,7 @@ def study(
     """
     from ccp_dml.config.recipes import parse_data, parse_losses
     from ccp_dml.plans.plan import refuse_changed
+    from ccp_dml.records import layout
     from ccp_dml.reports.study import write_study_report  # before hours of training, should it not be there
     from ccp_dml.studies.request import StudyRequest, refuse_other_study, write_down
 
@@ -109,7 +110,7 @@ def study(
         for note in found.notes:
             err.print(note, style="yellow", highlight=False, markup=False)
         out.print(
-            f"Page: {folder / 'study.html'}    Results: {folder / 'results.csv'}", highlight=False, soft_wrap=True
+            f"Page: {folder / layout.STUDY_PAGE}    Results: {folder / layout.RESULTS}", highlight=False, soft_wrap=True
         )
     if failures:
         then = "they count as trials" if chosen.uses_storage else "the same command tries them again"

@@ -66,7 +66,7 @@ def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
         result = run(config, logbook, watcher, resume=resume)
     except KeyboardInterrupt:
         watcher.close()
-        begun = (folder / "config.toml").exists()
+        begun = logbook.config_file.exists()
         way_on = f"continue with: ccp train --resume --out {folder}" if begun else "the same command goes on"
         err.print(f"Interrupted; {way_on}", highlight=False, soft_wrap=True)
         raise
@@ -77,6 +77,7 @@ def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
 
 def print_result(folder: Path, result: dict[str, Any]) -> None:
     """The readable end of a run: the scores, where the files are, what to type next."""
+    from ccp_dml.records import layout
     from ccp_dml.records.run_folder import RunFolder
     from ccp_dml.reports.tables import comparison_table
 
@@ -88,6 +89,6 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
         + f", best evaluation at step {result['best_step']} of {result['steps']}, {result['problems']} problem(s).",
         highlight=False,
     )
-    out.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+    out.print(f"Report: {folder / layout.REPORT}", highlight=False, soft_wrap=True)
     out.print(f"Next:   ccp report {folder} OTHER_RUN   compares runs", highlight=False, soft_wrap=True)
     out.print(f"        ccp evaluate {folder} --json    scores for scripts", highlight=False, soft_wrap=True)

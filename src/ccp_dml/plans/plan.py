@@ -1,6 +1,5 @@
 """A plan is a list of runs. Making one trains nothing; looking at its folders tells what is left to do."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,9 @@ from typing import Literal
 from ccp_dml.config.layers import differing, flatten, resolve
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
+from ccp_dml.records.evaluation_log import EvaluationLog
 from ccp_dml.records.logbook import HOW_IT_RUNS, Logbook
+from ccp_dml.records.run_folder import is_finished, is_run
 from ccp_dml.runs.build import complete
 
 State = Literal["done", "partly", "open"]
@@ -53,17 +54,9 @@ def plan_run(name: str, folder: Path, recipes: Sequence[str], settings: Sequence
 
 def standing(folder: Path) -> Standing:
     """Whether the run in `folder` is done, begun, or not there."""
-    if not (folder / "config.toml").is_file():
+    if not is_run(folder):
         return Standing("open", 0)
-    state: State = "done" if (folder / "result.json").is_file() else "partly"
-    return Standing(state, last_step(folder / "metrics.jsonl"))
-
-
-def last_step(metrics: Path) -> int:
-    """The step of the last whole line of a log, which a running or killed run may have torn."""
-    lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True) if metrics.is_file() else []
-    whole = [line for line in lines if line.endswith("\n")]
-    return int(json.loads(whole[-1])["step"]) if whole else 0
+    return Standing("done" if is_finished(folder) else "partly", EvaluationLog(folder).last_step())
 
 
 def refuse_changed(runs: Sequence[PlannedRun]) -> None:

@@ -23,13 +23,14 @@ from ccp_dml.data.loading import auto_workers
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.foundation.locks import alone_in
 from ccp_dml.plans.plan import PlannedRun
+from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook, sweep
+from ccp_dml.records.run_folder import is_run
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.frozen import FrozenFeatures, trains_on_features
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 
-LOG = "log.txt"
 SECONDS_BETWEEN_STEPS_TOLD = 0.5
 SECONDS_FOR_A_PREDECESSOR = 60.0
 """The worker of a benchmark that was killed a moment ago may still be finishing its last write."""
@@ -113,7 +114,7 @@ def attempt(
     try:
         with alone_in(run.folder, SECONDS_FOR_A_PREDECESSOR):
             logbook, resume = open_folder(run)
-            with output_to(run.folder / LOG):
+            with output_to(run.folder / layout.LOG):
                 config = with_share(run.config, share, load_data(run.config.data))
                 reporter = Reporter(parent, asks=run.is_supervised)
                 try:
@@ -131,8 +132,8 @@ def attempt(
 
 def open_folder(run: PlannedRun) -> tuple[Logbook, bool]:
     """The run's folder, and whether there is a run in it to resume."""
-    sweep(run.folder, also=(LOG,))
-    if not (run.folder / "config.toml").exists():
+    sweep(run.folder, also=(layout.LOG,))
+    if not is_run(run.folder):
         return Logbook.open_new(run.folder, run.config, run.command), False
     logbook = Logbook.reopen(run.folder)
     logbook.continue_with(run.config)

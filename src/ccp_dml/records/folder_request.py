@@ -1,9 +1,8 @@
-"""What was asked of a folder, kept in it so that the same command continues it and no other does.
+"""Keep in a folder what a benchmark or study was asked to do, so that only the same command continues it.
 
-Benchmarks and studies share it: each has a file of plain values, and says which of them may differ.
+Each kind of folder has one file of plain values, and says which of them another command may change.
 """
 
-import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,48 +13,51 @@ import tomli_w
 from ccp_dml.config.layers import differing, flatten, parse_setting
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_text
+from ccp_dml.records import layout
+from ccp_dml.records.documents import read_toml
 from ccp_dml.records.logbook import HOW_IT_RUNS
 
 Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class FolderRecord:
-    """The file `file` of a folder that belongs to a `noun`; `may_grow` tells a user what another command may change."""
+class RequestFile:
+    """The file that holds the request of one kind of folder."""
 
-    noun: str
-    file: str
-    may_grow: str = ""
+    noun: str  # what such a folder holds, as messages call it
+    name: str
+    may_grow: str = ""  # tells a user what another command may change
 
     def read(self, folder: Path) -> Values | None:
-        """What the folder was asked to hold; None for a new one."""
-        path = folder / self.file
+        """Read the request of `folder`; None for a new one. Raise if the folder belongs to something else."""
+        path = folder / self.name
         if not path.is_file():
             if folder.is_file() or (folder.is_dir() and any(one.name[0] != "." for one in folder.iterdir())):
                 raise UserError(f"{folder} is not empty and holds no {self.noun}; give --out a new or empty folder.")
             return None
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise self.damaged(folder, error) from None
+        return read_toml(path, remedy="restore it, or use another folder")
 
     def damaged(self, folder: Path, error: Exception) -> UserError:
-        return UserError(f"{folder / self.file} is damaged ({error}); restore it, or give --out another folder.")
+        """Make the error of a request that lacks a value or holds a wrong one, which raised `error`."""
+        reason = f"it does not say {error}" if isinstance(error, KeyError) else str(error)
+        return UserError(f"{folder / self.name} is damaged ({reason}); restore it, or use another folder.")
 
     def write(self, folder: Path, values: Values) -> None:
+        """Write the request, in place of an earlier one."""
         try:
-            write_text(folder / self.file, tomli_w.dumps(values))
+            write_text(folder / self.name, tomli_w.dumps(values))
         except OSError as error:
             raise UserError(f"{folder} cannot be written ({error.strerror}); give --out another folder.") from None
 
     def refuse_other_settings(
         self, folder: Path, before: Sequence[str], after: Sequence[str], may_differ: Collection[str] = ()
     ) -> None:
-        """Raise where `--set` settings differ, but for those that decide nothing about a result."""
+        """Raise where `--set` settings differ, except for keys in `may_differ` and keys that change no result."""
         for key, old, new in differing(by_key(before), by_key(after), but_for={*HOW_IT_RUNS, *may_differ}):
             self.refuse_other(folder, key, *("its default" if value is None else value for value in (old, new)))
 
     def refuse_other(self, folder: Path, key: str, before: object, after: object) -> None:
+        """Raise where the value of `key` differs from that of the folder's request."""
         if before != after:
             raise UserError(
                 f"{folder} holds a {self.noun} with {key} = {before}, not {after}; repeat its command to continue it"
@@ -64,5 +66,9 @@ class FolderRecord:
 
 
 def by_key(settings: Sequence[str]) -> Values:
-    """Dotted keys and values; of a key that is set twice, the last one counts."""
+    """List settings by their dotted keys; of a key that is set twice, the last one counts."""
     return {key: value for text in settings for key, value in flatten(parse_setting(text).tables)}
+
+
+BENCHMARK_REQUEST = RequestFile("benchmark", layout.BENCHMARK, may_grow=" (more methods or repeats may be added)")
+STUDY_REQUEST = RequestFile("study", layout.STUDY, may_grow=" (more repeats or trials may be added)")

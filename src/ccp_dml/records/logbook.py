@@ -1,4 +1,7 @@
-"""A run's folder while it is written: configuration, evaluations, checkpoint, best weights, result."""
+"""Write the folder of one run: open it or resume it, log evaluations, keep checkpoint and best weights, finish it.
+
+Also here: which settings a resumed or scored run may change, and how leftovers of a killed run are removed.
+"""
 
 import json
 import os
@@ -20,83 +23,99 @@ from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, save_checkpoint, save_weights
 from ccp_dml.foundation.files import write_json, write_text
+from ccp_dml.records import layout
+from ccp_dml.records.documents import read_json
+from ccp_dml.records.evaluation_log import EvaluationLog, Row
 
 MAY_CHANGE = frozenset(
     {"train.max_steps", "run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger"}
 )
-"""Keys that a resumed run may set anew: they say how long, on what and before whom it runs, not what it computes."""
+"""Keys that a resumed run may set anew: how long it trains, on which machine, and where it logs. None of them changes
+what a step computes."""
 
 HOW_IT_RUNS = MAY_CHANGE - {"train.max_steps"}
-"""Keys that decide nothing about a result, so that a finished run stays valid when they change."""
+"""Keys that do not change a result: a finished run stays valid when they differ."""
 
 WHERE_FILES_ARE = frozenset({"data.root", "data.path", "model.weights"})
 
 WHERE_AND_HOW = WHERE_FILES_ARE | {"run.cache", "run.device", "run.evaluation_batch", "run.workers"}
-"""Keys that whoever scores a finished run may set: files move, and machines differ."""
+"""Keys that may be set when a finished run is scored: files move, and machines differ."""
 
 PACKAGES = ("ccp-dml", "torch", "torchvision", "timm", "lightning-fabric", "pytorch-metric-learning", "numpy", "pillow")
 
 
 class Logbook:
-    """Writes one run's folder. Each file is either whole or not there, whenever the run is killed."""
+    """Writes the folder of one run. Whenever the run is killed, each file is either whole or not there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.first_page: tuple[Config, Sequence[str]] | None = None
-        self.next_page: Config | None = None  # what a resumed run goes on with, where that is not what it began with
+        self.new_run: tuple[Config, Sequence[str]] | None = None  # configuration and command; None: the run exists
+        self.new_config: Config | None = None  # what a resumed run goes on with, where it differs from before
         self.pins: dict[str, str] = {}  # digests of what the run depends on and its checkpoint does not hold
-        self.checkpoint_file = folder / "checkpoint.pt"
-        self.metrics_file = folder / "metrics.jsonl"
-        self.best_file = folder / "best.safetensors"
-        self.result_file = folder / "result.json"
+        self.evaluations = EvaluationLog(folder)
+        self.checkpoint_file = folder / layout.CHECKPOINT
+        self.best_file = folder / layout.BEST_WEIGHTS
+        self.result_file = folder / layout.RESULT
+        self.config_file = folder / layout.CONFIG
+        self.environment_file = folder / layout.ENVIRONMENT
 
     @classmethod
     def open_new(cls, folder: Path, config: Config, command: Sequence[str]) -> "Logbook":
-        """A logbook for a new run in a new or empty folder, which stays untouched until the run begins."""
+        """Prepare a new run in a new or empty folder. The folder stays untouched until `begin`."""
         if folder.is_file():
             raise UserError(f"{folder} is a file; give --out a folder.")
-        if (folder / "config.toml").exists():
+        if (folder / layout.CONFIG).exists():
             raise UserError(f"{folder} already holds a run; add --resume to continue it, or give --out another folder.")
         if folder.is_dir() and any(folder.iterdir()):
             raise UserError(f"{folder} is not empty and holds no run; give --out a new or empty folder.")
         book = cls(folder)
-        book.first_page = (config, command)
+        book.new_run = (config, command)
+        return book
+
+    @classmethod
+    def reopen(cls, folder: Path) -> "Logbook":
+        """Open the folder of a run that has begun."""
+        book = cls(folder)
+        if not book.config_file.is_file():
+            raise UserError(
+                f"{folder} holds no run (no {layout.CONFIG} in it); `ccp train` without --resume starts one."
+            )
         return book
 
     def begin(self, step: int = 0) -> None:
-        """Write down what is about to run, from `step` on.
+        """Write environment and configuration of a new run, or prepare the folder of a resumed one to go on at `step`.
 
-        By now everything that could be wrong with the input has been checked; up to here the folder stays as it was.
+        Call it when the input has been checked: until then the folder stays as it was.
         """
-        if self.first_page is None:
+        if self.new_run is None:
             return self._go_on(step)
-        config, command = self.first_page
+        config, command = self.new_run
         try:
-            write_json(self.folder / "environment.json", {**environment(command), **self.pins})
-            write_text(self.folder / "config.toml", tomli_w.dumps(config.as_tables()))
+            write_json(self.environment_file, {**environment(command), **self.pins})
+            write_text(self.config_file, tomli_w.dumps(config.as_tables()))
         except OSError as error:
             raise UserError(f"{self.folder} cannot be written ({error.strerror}); give --out another folder.") from None
 
     def _go_on(self, step: int) -> None:
         """Drop what the resumed run will write again: lines after its checkpoint, the result of fewer steps."""
-        self._forget_after(step)
-        if self.next_page is not None:
-            if self.next_page.train.max_steps != self.config().train.max_steps:
-                self.result_file.unlink(missing_ok=True)  # or an extension that is broken off would look finished
-            write_text(self.folder / "config.toml", tomli_w.dumps(self.next_page.as_tables()))
+        self.evaluations.forget_after(step)
+        if self.new_config is not None:
+            if self.new_config.train.max_steps != self.config().train.max_steps:
+                self.result_file.unlink(missing_ok=True)  # else the longer run would look finished when it is killed
+            write_text(self.config_file, tomli_w.dumps(self.new_config.as_tables()))
 
     def pin_backbone(self, digest: str | None) -> None:
-        """Note which frozen backbone the run's head belongs to; raise if the run began with another."""
+        """Record which frozen backbone the run's head belongs to; raise if the run began with another."""
         if digest is not None:
             remedy = "restore the file that model.weights names (or the version that timm downloaded)"
             self._pin("frozen_backbone", digest, "The backbone's weights", remedy)
 
     def pin_data(self, digest: str) -> None:
-        """Note which data the run is trained and scored on; raise if the run began with others."""
+        """Record which data the run is trained and scored on; raise if the run began with others."""
         self._pin("data", digest, "The data (classes, labels or features)", "restore them")
 
     def _pin(self, name: str, digest: str, what: str, remedy: str) -> None:
-        if self.first_page is not None:
+        if self.new_run is not None:
             self.pins[name] = digest
         elif self._pinned(name) != digest:
             raise UserError(
@@ -104,39 +123,35 @@ class Logbook:
             )
 
     def _pinned(self, name: str) -> str:
-        """A digest of what the run began with."""
-        file = self.folder / "environment.json"
+        """Read a digest that was recorded when the run began."""
         try:
-            recorded: str = json.loads(file.read_text(encoding="utf-8"))[name]
+            recorded: str = json.loads(self.environment_file.read_text(encoding="utf-8"))[name]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(
-                f"{file} cannot tell what the run began with ({type(error).__name__}: {error}); restore the file, use "
-                "the version of ccp-dml that began the run, or start another run."
+                f"{self.environment_file} cannot tell what the run began with ({type(error).__name__}: {error}); "
+                "restore the file, use the version of ccp-dml that began the run, or start another run."
             ) from None
         return recorded
 
-    @classmethod
-    def reopen(cls, folder: Path) -> "Logbook":
-        if not (folder / "config.toml").is_file():
-            raise UserError(f"{folder} holds no run (no config.toml in it); `ccp train` without --resume starts one.")
-        return cls(folder)
-
     def config(self) -> Config:
-        """The configuration that the run was started with."""
-        return resolve([str(self.folder / "config.toml")]).config
+        """Read the configuration that the run was started with."""
+        return resolve([str(self.config_file)]).config
 
     def config_here(self, settings: Sequence[str]) -> Config:
-        """The same on another machine: `settings` may say where files are and how to compute, and nothing else."""
+        """Read the configuration for scoring the run here.
+
+        `settings` may tell where files are and how to compute, and nothing else.
+        """
         for key in (key for text in settings for key, _ in flatten(parse_setting(text).tables)):
             if key not in WHERE_AND_HOW:
                 raise UserError(
                     f"--set {key}: a run is scored with the settings it was trained with; only where files are and how "
                     f"to compute may be set: {', '.join(sorted(WHERE_AND_HOW))}."
                 )
-        return resolve([str(self.folder / "config.toml")], settings).config
+        return resolve([str(self.config_file)], settings).config
 
     def continue_with(self, wanted: Config) -> Config:
-        """The configuration for resuming; what the run has computed so far must still hold under it."""
+        """Resume with the configuration `wanted`; raise if the run would have computed something else under it."""
         began_with = self.config()
         before, after = dict(flatten(began_with.as_tables())), dict(flatten(wanted.as_tables()))
         for key, old, new in differing(before, after, but_for=MAY_CHANGE):
@@ -144,67 +159,41 @@ class Logbook:
                 f"{self.folder} was started with {key} = {old!r}, not {new!r}; resume it with its own settings (only "
                 "--resume and --out), or start another run."
             )
-        self.next_page = wanted
+        self.new_config = wanted
         return wanted
 
-    def record(self, row: dict[str, Any]) -> None:
+    def record(self, row: Row) -> None:
         """Add the line of one evaluation."""
-        with self.metrics_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        self.evaluations.append(row)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The lines recorded so far."""
-        return [json.loads(line) for line in self._lines()]
+    def rows(self) -> list[Row]:
+        """Read the lines recorded so far."""
+        return self.evaluations.rows(may_be_torn=False)
 
     def save(self, state: dict[str, Any]) -> None:
+        """Write the checkpoint that a resumed run starts from."""
         save_checkpoint(self.checkpoint_file, state)
 
     def last_state(self, device: torch.device) -> dict[str, Any] | None:
-        """The last checkpoint; None if the run was killed before its first."""
+        """Read the last checkpoint; None if the run was killed before its first."""
         return load_checkpoint(self.checkpoint_file, device) if self.checkpoint_file.exists() else None
 
-    def _forget_after(self, step: int) -> None:
-        """The checkpoint is written after the line: a kill in between leaves a line that will be written again."""
-        kept, last = [], 0
-        for line in self._lines():
-            if not line.endswith("\n") or (reached := json.loads(line)["step"]) > step:
-                break
-            kept.append(line)
-            last = reached
-        if last != step:
-            raise UserError(
-                f"{self.metrics_file} has lost the lines up to step {step}, where the checkpoint stands; restore the "
-                "file, or start another run."
-            )
-        write_text(self.metrics_file, "".join(kept))
-
-    def _lines(self) -> list[str]:
-        if not self.metrics_file.exists():
-            return []
-        return self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
-
     def save_best(self, weights: dict[str, torch.Tensor]) -> None:
+        """Write the weights of the best evaluation so far."""
         save_weights(self.best_file, weights)
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Write the result last: a folder with a result is complete."""
+        """Write the result. It comes last: a folder with a result is complete."""
         write_json(self.result_file, result)
 
     @property
     def result(self) -> dict[str, Any] | None:
-        if not self.result_file.exists():
-            return None
-        try:
-            result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(
-                f"{self.result_file} is damaged ({error}); remove it, and --resume scores the run again."
-            ) from None
-        return result
+        """Read the result; None while the run is unfinished."""
+        return read_json(self.result_file, remedy="remove it, and --resume scores the run again")
 
 
 def environment(command: Sequence[str]) -> dict[str, Any]:
-    """What a reader needs to repeat the run or to understand a difference."""
+    """Describe command, software and machine: what a reader needs to repeat the run or to explain a difference."""
     return {
         "command": shlex.join(command),
         "python": platform.python_version(),
@@ -218,6 +207,7 @@ def environment(command: Sequence[str]) -> dict[str, Any]:
 
 
 def installed(name: str) -> str | None:
+    """Tell the version of an installed package; None where it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -225,40 +215,41 @@ def installed(name: str) -> str | None:
 
 
 def free_folder(recipes: Sequence[str]) -> Path:
-    """`runs/glyphs-c2-ccp`, or the first free name after it, when the user names no folder."""
+    """Choose a folder when the user names none: `runs/glyphs-c2-ccp`, or the first free name after it."""
     name = "-".join(Path(recipe).stem if recipe.endswith(".toml") else recipe for recipe in recipes)
     candidates = (Path("runs") / (name if turn == 1 else f"{name}-{turn}") for turn in count(1))
     return next(folder for folder in candidates if not folder.exists())
 
 
 SCRATCH = ".*.part"
-SCRATCH_OF_THE_FIRST_PAGE = (".config.toml.*.part", ".environment.json.*.part")
+SCRATCH_OF_NEW_RUN = (f".{layout.CONFIG}.*.part", f".{layout.ENVIRONMENT}.*.part")
 
 
 def sweep(folder: Path, also: Sequence[str] = ()) -> None:
-    """Remove half-written files of a run, and a folder's content that was written before its run began.
+    """Remove the half-written files of a run, or everything in a folder whose run was killed before it began.
 
-    A folder that holds anything else is not ours and stays as it is. Files named in `also` are ours, too.
+    A folder that holds anything else is not ours and stays as it is. Files named in `also` count as ours.
     """
-    if (folder / "config.toml").exists():
-        if _is_environment(folder / "environment.json"):
+    if (folder / layout.CONFIG).exists():
+        if _is_environment(folder / layout.ENVIRONMENT):
             for scratch in folder.rglob(SCRATCH):
                 scratch.unlink(missing_ok=True)
         return
     found = list(folder.iterdir()) if folder.is_dir() else []
-    if all(file.name in also or _is_of_the_first_page(file) for file in found):
+    if all(file.name in also or _is_of_new_run(file) for file in found):
         for file in found:
             file.unlink(missing_ok=True)
 
 
-def _is_of_the_first_page(file: Path) -> bool:
-    if file.name == "environment.json":
+def _is_of_new_run(file: Path) -> bool:
+    """Tell whether `begin` wrote this file before it could write the configuration."""
+    if file.name == layout.ENVIRONMENT:
         return _is_environment(file)
-    return any(fnmatch(file.name, pattern) for pattern in SCRATCH_OF_THE_FIRST_PAGE)
+    return any(fnmatch(file.name, pattern) for pattern in SCRATCH_OF_NEW_RUN)
 
 
 def _is_environment(file: Path) -> bool:
-    """Whether a run of ours wrote this environment.json: others use that name, too."""
+    """Tell whether a run of ours wrote this environment.json: other programs use that name, too."""
     try:
         return "ccp-dml" in json.loads(file.read_text(encoding="utf-8"))["packages"]
     except (OSError, ValueError, TypeError, KeyError):

@@ -1,4 +1,4 @@
-"""What a run leaves of each problem to be drawn: how a fixed sample of images lay, and its proxies, in one file."""
+"""Read and write the map of a problem: the embeddings of a fixed sample of images, and the proxies, in one file."""
 
 import json
 from collections.abc import Sequence
@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_note, load_weights, save_weights
+from ccp_dml.records import layout
 
-FOLDER = "problems"
-
-MOST_POINTS = 400  # per side: what a phone can move about, and a page below ten megabytes can show the images of
+MOST_POINTS = 400  # per side: a phone can still move them, and a page with their images stays below ten megabytes
 
 
 @dataclass(frozen=True)
@@ -28,17 +27,13 @@ class MapPoints:
 
 @dataclass(frozen=True)
 class ProblemMap:
-    """The end of one problem, under its best weights: the same images in every map of a run."""
+    """The embedding at the end of one problem, under its best weights. All maps of a run show the same images."""
 
     problem: int  # 1, 2, ...
     train: MapPoints
     validation: MapPoints
     selected: Tensor | None  # (C, P, D), normalised: where the proxies of the classes in `train` started
     converged: Tensor | None  # (C, P, D), likewise: where the best evaluation of the problem found them
-
-
-def map_file(folder: Path, problem: int) -> Path:
-    return folder / FOLDER / f"{problem:03}.safetensors"
 
 
 def write_problem(folder: Path, problem: ProblemMap) -> None:
@@ -49,22 +44,24 @@ def write_problem(folder: Path, problem: ProblemMap) -> None:
     if problem.selected is not None and problem.converged is not None:
         tensors |= {"proxies.selected": problem.selected, "proxies.converged": problem.converged}
     names = {"train": problem.train.class_names, "validation": problem.validation.class_names}
-    save_weights(map_file(folder, problem.problem), tensors, json.dumps(names))
+    save_weights(layout.map_file(folder, problem.problem), tensors, json.dumps(names))
 
 
 def read_problems(folder: Path) -> list[ProblemMap]:
-    """The maps in a run's folder, first problem first; none if the run was told to keep none (run.map_points = 0)."""
-    return sorted((read_problem(file) for file in (folder / FOLDER).glob("*.safetensors")), key=lambda one: one.problem)
+    """Read all maps of a run, first problem first; there are none where run.map_points is 0."""
+    files = (folder / layout.PROBLEM_MAPS).glob("*.safetensors")
+    return sorted((read_problem(file) for file in files), key=lambda one: one.problem)
 
 
 def evenly(problems: Sequence[ProblemMap], most: int) -> list[ProblemMap]:
-    """At most `most` of the problems, the first and the last among them."""
+    """Choose at most `most` of the problems, evenly spaced, the first and the last among them."""
     if len(problems) <= most:
         return list(problems)
     return [problems[place] for place in torch.linspace(0, len(problems) - 1, most).round().long().tolist()]
 
 
 def read_problem(file: Path) -> ProblemMap:
+    """Read one map."""
     tensors = load_weights(file)
     try:
         names = json.loads(load_note(file) or "{}")
@@ -85,7 +82,7 @@ def _points(side: str, tensors: dict[str, Tensor], names: dict[str, list[str]]) 
 
 
 def shown_points(points: MapPoints) -> Tensor:
-    """Which of the points are drawn (n,), class by class: all of them, or evenly spaced ones of too many."""
+    """Choose the points to draw (n,), class by class: all of them, or evenly spaced ones of too many."""
     by_class = points.labels.argsort(stable=True)
     if len(by_class) <= MOST_POINTS:
         return by_class

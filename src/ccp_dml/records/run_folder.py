@@ -1,9 +1,7 @@
-"""A run's folder as training leaves it, read back and checked, so that reports need neither data nor model."""
+"""Read the folder of a run as training leaves it, so that reports need neither data nor model."""
 
-import json
 import math
 import os
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +9,14 @@ from typing import Any, Self
 
 from ccp_dml.config.layers import flatten
 from ccp_dml.errors import UserError
-
-Row = dict[str, Any]
-CLASSES = "classes.json"
+from ccp_dml.records import layout
+from ccp_dml.records.documents import read_json, read_toml
+from ccp_dml.records.evaluation_log import EvaluationLog, Row
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """What one run recorded. An unfinished run has no result; older runs lack what was not written at their time."""
+    """What one run recorded. An unfinished run has no result; runs of older versions lack files that came later."""
 
     path: Path
     config: dict[str, Any]
@@ -33,30 +31,30 @@ class RunFolder:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what there is; a run that was interrupted has no `result.json` and is told by `finished`."""
+        """Read all files of a run. One that was interrupted has no result; `finished` tells."""
         path = Path(path)
         if not path.is_dir():
             raise UserError(f"{path} is not a folder; give the folder that `ccp train --out` wrote.")
-        if not (path / "config.toml").is_file():
-            raise UserError(f"{path} holds no run (no config.toml in it); give a folder that `ccp train` wrote.")
-        result = _json_object(path / "result.json")
-        gallery = _json_object(path / "gallery.json")
+        if not is_run(path):
+            raise UserError(f"{path} holds no run (no {layout.CONFIG} in it); give a folder that `ccp train` wrote.")
+        result = read_json(path / layout.RESULT)
+        gallery = read_json(path / layout.GALLERY)
         if gallery is not None and not isinstance(gallery.get("queries"), list):
-            raise UserError(f"{path / 'gallery.json'} lists no queries; delete it, or train again.")
-        certificate = _json_object(path / "certificate.json")
+            raise UserError(f"{path / layout.GALLERY} lists no queries; delete it, or train again.")
+        certificate = read_json(path / layout.CERTIFICATE)
         if certificate is not None and not isinstance(certificate.get("sets"), dict):
-            raise UserError(f"{path / 'certificate.json'} certifies no sets; delete it, then `ccp certify {path}`.")
+            raise UserError(f"{path / layout.CERTIFICATE} certifies no sets; delete it, then `ccp certify {path}`.")
         return cls(
             path=path,
-            config=_toml(path / "config.toml"),
-            environment=_json_object(path / "environment.json") or {},
-            metrics=_json_lines(path / "metrics.jsonl", may_be_torn=result is None),
+            config=read_toml(path / layout.CONFIG),
+            environment=read_json(path / layout.ENVIRONMENT) or {},
+            metrics=EvaluationLog(path).rows(may_be_torn=result is None),
             result=result,
             gallery=gallery,
-            map_pictures=_json_object(path / "map.json"),
-            confusion=_json_object(path / "confusion.json"),
+            map_pictures=read_json(path / layout.MAP_PICTURES),
+            confusion=read_json(path / layout.CONFUSION),
             certificate=certificate,
-            classes=_json_object(path / CLASSES),
+            classes=read_json(path / layout.CLASSES),
         )
 
     @property
@@ -68,34 +66,96 @@ class RunFolder:
         return self.path.resolve().name
 
     def settings(self) -> dict[str, Any]:
-        """The configuration under dotted keys such as `loss.name`."""
+        """List the configuration under dotted keys such as `loss.name`."""
         return dict(flatten(self.config))
 
     def score(self, half: str, metric: str) -> float | None:
-        """A final score, `half` being "test" or "validation"; None for an unfinished run."""
+        """Look up a final score of the half "test" or "validation"; None for an unfinished run."""
         return number(((self.result or {}).get(half) or {}).get(metric))
 
     def best_evaluation(self) -> Row | None:
-        """The evaluation that was selected; while a run is unfinished, the best one so far."""
+        """Find the evaluation that was selected; while a run is unfinished, the best one so far."""
         best_step = (self.result or {}).get("best_step")
         selected = [row for row in self.metrics if row["step"] == best_step]
         scored = [row for row in self.metrics if number(row.get("map_at_r")) is not None]
         return selected[0] if selected else max(scored, key=lambda row: row["map_at_r"], default=None)
 
     def count(self, key: str) -> int | None:
-        """`steps` or `problems`, from the result or, while there is none, from the last evaluation."""
+        """Count `steps` or `problems`: from the result or, while there is none, from the last evaluation."""
         if self.result is not None and key in self.result:
             return self.result[key]
         return self.metrics[-1].get(key.removesuffix("s")) if self.metrics else None
 
     def seconds(self) -> float | None:
-        """How long training took: the clock of the last evaluation."""
+        """Tell how long training took, or has taken until the last evaluation."""
         last = self.metrics[-1].get("seconds") if self.metrics else None
         return number((self.result or {}).get("seconds", last))
 
+    def problem_rows(self) -> list[Row]:
+        """Summarise each problem, in the order of training; one that ended before an evaluation has no score."""
+        if not self.metrics:
+            return []
+        grouped: dict[int, list[Row]] = {}
+        for row in self.metrics:
+            grouped.setdefault(row.get("problem", 1), []).append(row)
+        starts = self.problem_starts()
+        ends = [start["step"] for start in starts[1:]] + [self.metrics[-1]["step"]]
+        rows = []
+        for start, end in zip(starts, ends, strict=True):
+            evaluations = grouped.get(start["problem"], [])
+            last = evaluations[-1] if evaluations else {}
+            known = [score for row in evaluations if (score := number(row.get("map_at_r"))) is not None]
+            rows.append(
+                {
+                    "problem": start["problem"],
+                    "steps": end - start["step"],
+                    "evaluations": len(evaluations),
+                    "map_at_r": max(known, default=None),
+                    "covering_radius": number(start["covering_radius"]),
+                    "staleness": number(last.get("staleness")),
+                    "pull_norm": number(last.get("pull_norm")),
+                }
+            )
+        return rows
+
+    def problem_starts(self) -> list[Row]:
+        """List `problem`, `step` and `covering_radius` of each problem's start.
+
+        Baselines log none: their one problem begins with the run. Nor do runs of older versions, whose problems end
+        with an evaluation.
+        """
+        begun: list[Row] = [start for row in self.metrics for start in row.get("problems_begun", [])]
+        if begun:
+            return begun
+        first_rows: dict[int, Row] = {}
+        last_step = 0
+        for row in self.metrics:
+            start = {"problem": row.get("problem", 1), "step": last_step, "covering_radius": row.get("covering_radius")}
+            first_rows.setdefault(start["problem"], start)
+            last_step = row["step"]
+        return list(first_rows.values())
+
+
+def is_run(folder: Path) -> bool:
+    """Tell whether a run has begun in `folder`."""
+    return (folder / layout.CONFIG).is_file()
+
+
+def is_finished(folder: Path) -> bool:
+    """Tell whether the run in `folder` has its result."""
+    return (folder / layout.RESULT).is_file()
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """Read the result alone of a finished run."""
+    result = read_json(folder / layout.RESULT)
+    if result is None:
+        raise UserError(f"{folder} is not finished; continue it with `ccp train --resume --out {folder}`.")
+    return result
+
 
 def read_runs(paths: Sequence[Path]) -> list[RunFolder]:
-    """The runs in the order given, each once."""
+    """Read runs in the order given, each once."""
     if not paths:
         raise UserError("No run to report on; give at least one folder that `ccp train` wrote.")
     unique: dict[Path, Path] = {}
@@ -105,7 +165,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunFolder]:
 
 
 def run_labels(runs: Sequence[RunFolder]) -> list[str]:
-    """The shortest endings of the runs' paths that tell them apart."""
+    """Label runs by the shortest endings of their paths that tell them apart."""
     parts = [run.path.resolve().parts for run in runs]
     for length in range(1, max(map(len, parts)) + 1):
         labels = [os.sep.join(part[-length:]) for part in parts]
@@ -115,48 +175,12 @@ def run_labels(runs: Sequence[RunFolder]) -> list[str]:
 
 
 def number(value: Any) -> float | None:
-    """`value` as a finite float; None for anything that cannot be drawn or compared."""
+    """Return `value` as a finite float; None for anything that cannot be drawn or compared."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML ({error}); restore it or train again.") from None
-
-
-def _json_object(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # wrong JSON and wrong UTF-8 alike
-        raise UserError(f"{path} is not valid JSON ({error}); restore it or train again.") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path} must hold a JSON object, not a {type(value).__name__}; restore it or train again.")
-    return value
-
-
-def _json_lines(path: Path, may_be_torn: bool) -> list[Row]:
-    """`may_be_torn`: the run may be writing right now, so a last line without its end is left out."""
-    if not path.is_file():
-        return []
-    rows = []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    for line_number, line in enumerate(lines, start=1):
-        if may_be_torn and not line.endswith("\n"):
-            break
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-            raise UserError(
-                f"{path}, line {line_number} is damaged (not a JSON object with a whole number `step`); "
-                "delete that line or resume the run."
-            )
-        rows.append(row)
-    return rows
+def embedded_picture(uri: Any) -> str | None:
+    """Return the picture if `uri` holds it; None for an address: pages ask the network for nothing."""
+    return uri if isinstance(uri, str) and uri.startswith("data:image/") else None

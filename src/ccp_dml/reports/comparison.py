@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder, run_labels
 
 MISSING = "\N{EN DASH}"  # stands where there is no value
-SCORES = {"map_at_r": "MAP@R", "r_precision": "P@R", "precision_at_1": "P@1"}
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class ComparedRun:
 
 def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
     """Test scores of all runs; the first is what the others are measured against."""
-    values = {key: [run.score("test", key) for run in runs] for key in SCORES}
+    values = {key: [run.score("test", key) for run in runs] for key in SCORE_TITLES}
     return [
         ComparedRun(
             run=run,
             label=label,
-            standings={key: _standing(values[key], position) for key in SCORES},
+            standings={key: _standing(values[key], position) for key in SCORE_TITLES},
             is_marked=run.settings().get("protocol.select_on") == "test",
         )
         for position, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True))

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import file_in_the_way, write_text
+from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, read_runs, run_labels
 from ccp_dml.reports import words
 from ccp_dml.reports.sections import curves, overview
@@ -36,14 +37,14 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
 
 def write_report_of(run: Path, result: dict[str, Any]) -> None:
     """Write the report of a run whose `result` is not in its folder yet: a folder with a result is complete."""
-    write_text(run / "report.html", render([dataclasses.replace(RunFolder.read(run), result=result)]))
+    write_text(run / layout.REPORT, render([dataclasses.replace(RunFolder.read(run), result=result)]))
 
 
 def page_file(out: Path) -> Path:
     """`out` as the file to write a page to."""
     if Path(out).is_dir():
         raise UserError(
-            f"{out} is a folder; give the file that the report is to be written to, such as {out / 'report.html'}."
+            f"{out} is a folder; give the file that the report is to be written to, such as {out / layout.REPORT}."
         )
     if (file := file_in_the_way(Path(out))) is not None:
         raise UserError(f"{out} cannot be written, because {file} is a file; give --out another place.")

@@ -15,13 +15,13 @@ from plotly.offline import get_plotlyjs
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import as_csv, write_text
+from ccp_dml.records import layout
 from ccp_dml.reports.comparison import MISSING
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.reports.figures.html import plotly_panel
 from ccp_dml.reports.figures.png import write_png
 
 TEMPLATES = Path(__file__).parent / "templates"
-PAGE, TABLE, SUMMARY = "study.html", "results.csv", "summary.md"
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,23 @@ class StudyReport:
 def write_study_report(folder: Path, report: StudyReport) -> Path:
     """Write results.csv, a PNG per figure, summary.md and study.html; the page's path."""
     try:
-        write_text(folder / TABLE, as_csv(report.columns, report.rows))
-        pictures = {figure.name: write_png(folder / f"{figure.name}.png", figure) for figure in report.figures}
-        write_text(folder / SUMMARY, as_markdown(report))
-        write_text(folder / PAGE, render(report, {name: data_uri(path) for name, path in pictures.items()}))
+        write_text(folder / layout.RESULTS, as_csv(report.columns, report.rows))
+        pictures = {one.name: write_png(layout.figure_file(folder, one.name), one) for one in report.figures}
+        write_text(folder / layout.SUMMARY, as_markdown(report))
+        embedded = {name: data_uri(path) for name, path in pictures.items()}
+        write_text(folder / layout.STUDY_PAGE, render(report, embedded))
     except OSError as error:
         raise UserError(
             f"{folder} cannot be written ({error.strerror or error}); make room there, then repeat the command: runs "
             "that are done stay done."
         ) from None
-    return folder / PAGE
+    return folder / layout.STUDY_PAGE
 
 
 def as_markdown(report: StudyReport) -> str:
     parts = [f"# {report.title}", report.question, report.paragraph, *report.notes]
     parts += [f"![{figure.title}]({figure.name}.png)\n\n{figure.caption}" for figure in report.figures]
-    return "\n\n".join(parts) + f"\n\nNumbers: {TABLE}. Do it again:\n\n    {report.command}\n"
+    return "\n\n".join(parts) + f"\n\nNumbers: {layout.RESULTS}. Do it again:\n\n    {report.command}\n"
 
 
 def render(report: StudyReport, pictures: dict[str, str]) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.comparison import SCORES, compare, percent
+from ccp_dml.reports.comparison import compare, percent
 from ccp_dml.reports.words import count
 
 TITLE = "Scores on unseen classes (%)"
@@ -34,20 +35,20 @@ def evaluation_table(scores: dict[str, Any]) -> Table:
     """What `evaluate_runs` returned: each run and, for several, their mean and their ensemble."""
     table = _score_table("run", "queries")
     for name, row in scores["runs"].items():
-        table.add_row(Text(name), *(_score(row[key]) for key in SCORES), count(row["queries"]))
+        table.add_row(Text(name), *(_score(row[key]) for key in SCORE_TITLES), count(row["queries"]))
     if "separated" in scores:
         spread, ensemble = scores["separated"], scores["concatenated"]
-        means = [f"{percent(spread[key]['mean'])} ± {percent(spread[key]['sd'])}" for key in SCORES]
+        means = [f"{percent(spread[key]['mean'])} ± {percent(spread[key]['sd'])}" for key in SCORE_TITLES]
         table.add_section()
         table.add_row(f"separated (mean ± sd, n = {spread['map_at_r']['n']})", *means)
-        table.add_row("concatenated", *(_score(ensemble[key]) for key in SCORES), count(ensemble["queries"]))
+        table.add_row("concatenated", *(_score(ensemble[key]) for key in SCORE_TITLES), count(ensemble["queries"]))
     return table
 
 
 def _score_table(first: str, *last: str, caption: str | None = None) -> Table:
     table = Table(title=TITLE, caption=caption)
     table.add_column(first, overflow="fold")
-    for title in (*SCORES.values(), *last):
+    for title in (*SCORE_TITLES.values(), *last):
         table.add_column(title, justify="right")
     return table
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from ccp_dml.records.run_folder import embedded_picture
 from ccp_dml.reports.comparison import MISSING, percent
 from ccp_dml.reports.figures.charts import STYLES
 
@@ -53,11 +54,6 @@ def setting(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def picture(uri: Any) -> str | None:
-    """The picture if it is embedded: the page never asks the network for anything."""
-    return uri if isinstance(uri, str) and uri.startswith("data:image/") else None
-
-
 def style_class(style: int | None) -> str:
     """The CSS class of a run's or a line's colour; none for what belongs to no line."""
     return "" if style is None else f"s{style % STYLES}"
@@ -74,7 +70,7 @@ FILTERS = {
     "count": count,
     "decimals": decimals,
     "setting": setting,
-    "picture": picture,
+    "picture": embedded_picture,
     "style_class": style_class,
     "class_colour": class_colour,
 }

@@ -22,17 +22,15 @@ from ccp_dml.foundation.files import write_json
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.models.embedder import Embedder
+from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.records.problem_map import map_file, read_problem
+from ccp_dml.records.problem_map import read_problem
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.runs.build import checked_arguments
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures
 from ccp_dml.runs.scoring import load_network
 from ccp_dml.runs.watcher import Watcher
-
-CERTIFICATE = "certificate.json"
-"""Beside a run's result."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def write_certificate(
             for name, part in embedded.items()
         },
     }
-    write_json(logbook.folder / CERTIFICATE, certificate)
+    write_json(logbook.folder / layout.CERTIFICATE, certificate)
     return certificate
 
 
@@ -153,7 +151,7 @@ def constraint_of_loss(loss: LossConfig) -> Constraint | None:
 
 def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
     """Converged proxies (P, D) by class name, of the classes that the problem's map shows; none without a map."""
-    file = map_file(folder, problem)
+    file = layout.map_file(folder, problem)
     if not file.exists():
         return {}
     problem_map = read_problem(file)

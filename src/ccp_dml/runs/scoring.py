@@ -1,9 +1,8 @@
 """Scores of finished runs on the test half: one by one, in the mean (separated) and as an ensemble (concatenated)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 import torch
@@ -14,29 +13,17 @@ from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import TestSet
 from ccp_dml.data.loading import evaluation_batches, loader_processes
 from ccp_dml.errors import UserError
-from ccp_dml.evaluation import embed
-from ccp_dml.foundation.checkpoint import load_weights, save_weights
+from ccp_dml.evaluation import SCORES, embed, spread
+from ccp_dml.foundation.checkpoint import load_weights
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 from ccp_dml.models.embedder import Embedder
+from ccp_dml.records.embeddings import EmbeddedTest
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_fabric, build_network, weights_note
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.watcher import Watcher
-
-HEADLINES = ("map_at_r", "precision_at_1", "r_precision")
-
-TEST_EMBEDDINGS = "test_embeddings.safetensors"
-"""Beside a run's result: what an ensemble needs of the run. 4 x dim bytes per test image, 31 MB for SOP at 128-D."""
-
-
-@dataclass(frozen=True)
-class EmbeddedTest:
-    """Embeddings (N, D) and labels (N,) of a test set's queries and, where there is one, of its gallery."""
-
-    queries: tuple[Tensor, Tensor]
-    references: tuple[Tensor, Tensor] | None
 
 
 def embed_test(config: Config, network: Embedder, test: TestSet) -> EmbeddedTest:
@@ -46,30 +33,6 @@ def embed_test(config: Config, network: Embedder, test: TestSet) -> EmbeddedTest
         return embed(network, evaluation_batches(part, config.run.evaluation_batch, workers))
 
     return EmbeddedTest(embedded(test.queries), None if test.gallery is None else embedded(test.gallery))
-
-
-def save_embedded(folder: Path, test: EmbeddedTest) -> None:
-    sides = {"queries": test.queries, "references": test.references}
-    save_weights(
-        folder / TEST_EMBEDDINGS,
-        {
-            f"{side}.{name}": value
-            for side, pair in sides.items()
-            if pair is not None
-            for name, value in zip(("embeddings", "labels"), pair, strict=True)
-        },
-    )
-
-
-def load_embedded(folder: Path) -> EmbeddedTest:
-    tensors = load_weights(folder / TEST_EMBEDDINGS)
-    queries, references = (
-        (tensors[f"{side}.embeddings"], tensors[f"{side}.labels"]) if f"{side}.labels" in tensors else None
-        for side in ("queries", "references")
-    )
-    if queries is None:
-        raise UserError(f"{folder / TEST_EMBEDDINGS} holds no queries; delete the folder and train again.")
-    return EmbeddedTest(queries, references)
 
 
 def score_embeddings(test: EmbeddedTest, recall_at: Sequence[int]) -> dict[str, Any]:
@@ -82,7 +45,7 @@ def score_embeddings(test: EmbeddedTest, recall_at: Sequence[int]) -> dict[str, 
 
 def as_row(scores: RetrievalScores) -> dict[str, Any]:
     """The scores that every log, result and table shows."""
-    return {**{name: getattr(scores, name) for name in HEADLINES}, "queries": scores.queries}
+    return {**{name: getattr(scores, name) for name in SCORES}, "queries": scores.queries}
 
 
 @naming_keys("data")
@@ -102,14 +65,9 @@ def evaluate_runs(folders: Sequence[Path], watcher: Watcher, settings: Sequence[
         return {"runs": scores, **next(iter(scores.values()))}
     return {
         "runs": scores,
-        "separated": {name: spread([run[name] for run in scores.values()]) for name in HEADLINES},
+        "separated": {name: asdict(spread([run[name] for run in scores.values()])) for name in SCORES},
         "concatenated": score_embeddings(concatenate(list(embedded.values())), recall_at),
     }
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Mean and standard deviation over runs, with their number (D29)."""
-    return {"mean": mean(values), "sd": stdev(values) if len(values) > 1 else 0.0, "n": len(values)}
 
 
 def concatenate(parts: Sequence[EmbeddedTest]) -> EmbeddedTest:
@@ -139,7 +97,7 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
     """The best network of a run, on the device that its configuration asks for."""
     if not logbook.best_file.exists():
         raise UserError(
-            f"{logbook.folder} has no best.safetensors yet; finish it with `ccp train --resume --out` first."
+            f"{logbook.folder} has no {logbook.best_file.name} yet; finish it with `ccp train --resume --out` first."
         )
     # Nothing to load or download: the run's own weights follow.
     model = trained_part(config.model).model_copy(update={"weights": None, "pretrained": False})
@@ -148,7 +106,7 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
         network.load_state_dict(load_weights(logbook.best_file))
     except RuntimeError:
         raise UserError(
-            f"{logbook.best_file} does not fit the network that {logbook.folder / 'config.toml'} describes: one of the "
+            f"{logbook.best_file} does not fit the network that {logbook.config_file} describes: one of the "
             "two was changed after training, or the features have another width now; restore what was changed."
         ) from None
     return network.to(build_fabric(config.run.device, config.run.precision).device)

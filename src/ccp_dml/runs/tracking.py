@@ -21,6 +21,7 @@ from ccp_dml.config.layers import flatten
 from ccp_dml.config.schema import Config, LoggerName
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_text
+from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.watcher import Watcher
 
@@ -121,25 +122,26 @@ def numbers(row: dict[str, Any]) -> dict[str, float]:
 
 
 def open_tensorboard(folder: Path, step: int) -> OpenLog:
-    continued = (folder / "tensorboard").exists()
+    continued = (folder / layout.TENSORBOARD).exists()
     # What a killed run logged after its last checkpoint comes again, and counts once.
     purge_step = step + 1 if continued else None
-    return OpenLog(TensorBoardLogger(folder, "tensorboard", "", purge_step=purge_step), continued)
+    return OpenLog(TensorBoardLogger(folder, layout.TENSORBOARD, "", purge_step=purge_step), continued)
 
 
 def open_csv(folder: Path, step: int) -> OpenLog:  # noqa: ARG001
-    (folder / "csv" / "metrics.csv").unlink(missing_ok=True)  # Fabric's logger cannot append: it is written anew
-    return OpenLog(CSVLogger(folder, "csv", "", flush_logs_every_n_steps=1), continued=False)
+    # Fabric's logger cannot append: the file is written anew.
+    (folder / layout.CSV_LOG / layout.CSV_LOG_FILE).unlink(missing_ok=True)
+    return OpenLog(CSVLogger(folder, layout.CSV_LOG, "", flush_logs_every_n_steps=1), continued=False)
 
 
 def open_mlflow(folder: Path, step: int) -> OpenLog:  # noqa: ARG001
-    id_file = folder / "mlflow_run_id.txt"
+    id_file = folder / layout.MLFLOW_ID
     continued = id_file.exists()
     return OpenLog(MlflowLogger(folder.as_posix(), id_file), continued)
 
 
 def open_wandb(folder: Path, step: int) -> OpenLog:  # noqa: ARG001
-    id_file = folder / "wandb_run_id.txt"
+    id_file = folder / layout.WANDB_ID
     continued = id_file.exists()
     return OpenLog(WandbLogger(folder.as_posix(), id_file), continued)
 

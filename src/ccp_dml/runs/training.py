@@ -11,11 +11,13 @@ from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.evaluation import SCORES
 from ccp_dml.foundation.files import write_json
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.embedder import Embedder
+from ccp_dml.records import layout
+from ccp_dml.records.embeddings import save_embedded
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.records.run_folder import CLASSES
 from ccp_dml.reports.page import write_report_of
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_fabric, build_network, build_objective, start_head, weights_note
@@ -23,7 +25,7 @@ from ccp_dml.runs.certify import Parts, Terms, write_certificate
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.illustrations.illustrate import illustrate
-from ccp_dml.runs.scoring import embed_test, save_embedded, score_embeddings
+from ccp_dml.runs.scoring import embed_test, score_embeddings
 from ccp_dml.runs.tracking import logged
 from ccp_dml.runs.watcher import Watcher
 
@@ -79,7 +81,7 @@ def train_and_score(
     illustrate(logbook.folder, halves.test, embedded, learned, validation)
     write_certificate(config, logbook, network, Parts(learned, validation, test), facts["best_step"], Terms())
     sets = {"learned": learned, "validation": validation.queries, "test": test.queries}
-    write_json(logbook.folder / CLASSES, {name: list(part.class_names) for name, part in sets.items()})
+    write_json(logbook.folder / layout.CLASSES, {name: list(part.class_names) for name, part in sets.items()})
     write_report_of(logbook.folder, result)
     logbook.finish(result)
     return result
@@ -118,7 +120,7 @@ def train_on_classes(
     rows = logbook.rows()
     best_row = max(rows, key=lambda row: row["map_at_r"])  # the first of equals, as the run itself decides
     facts = {
-        "validation": {key: best_row[key] for key in ("map_at_r", "precision_at_1", "r_precision", "queries")},
+        "validation": {key: best_row[key] for key in (*SCORES, "queries")},
         "selected_on": config.protocol.select_on,
         "best_step": best_row["step"],
         "steps": run.trainer.step,

@@ -26,7 +26,7 @@ from ccp_dml.foundation.digests import digest, tensor_digest
 from ccp_dml.foundation.files import atomic_folder, write_json
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.models.embedder import Embedder
-from ccp_dml.runs.certify import CERTIFICATE
+from ccp_dml.records import layout
 from ccp_dml.serving.match_threshold import MatchThreshold, match_threshold
 from ccp_dml.serving.preprocessing import Preprocessing, VectorPreprocessing, as_values, unusable
 
@@ -241,7 +241,7 @@ class EmbeddingModel:
         names = None if own.class_names is None else list(own.class_names)
         write_json(folder / PREPROCESSING, {**as_values(self.preprocessing), "class_names": names})
         if own.certificate is not None:
-            write_json(folder / CERTIFICATE, own.certificate)
+            write_json(folder / layout.CERTIFICATE, own.certificate)
 
     def _pair(self, a: Any, b: Any) -> np.ndarray:
         # Not in one batch: each must come out as it does alone.

@@ -13,10 +13,10 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_weights
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
+from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.runs.build import build_fabric, build_network_for, checked_arguments
-from ccp_dml.runs.certify import CERTIFICATE
 from ccp_dml.runs.frozen import digest_of, trains_on_features
 from ccp_dml.serving.model import FORMAT, MODEL, PREPROCESSING, WEIGHTS, Description, EmbeddingModel
 from ccp_dml.serving.preprocessing import from_values, preprocessing_of
@@ -37,9 +37,9 @@ def load(path: str | Path, device: str = "auto", *, settings: Sequence[str] = ()
         return load_saved(folder, device)
     if not folder.is_dir():
         raise UserError(f"there is no model {folder}: give the folder of a run, or one that `ccp export` wrote.")
-    if not (folder / "config.toml").is_file():
+    if not (folder / layout.CONFIG).is_file():
         raise UserError(
-            f"{folder} holds no model, neither config.toml nor {MODEL}: give the folder of a run, or one that "
+            f"{folder} holds no model, neither {layout.CONFIG} nor {MODEL}: give the folder of a run, or one that "
             "`ccp export` wrote."
         )
     return load_run(folder, device, settings)
@@ -50,7 +50,9 @@ def load_run(folder: Path, device: str, settings: Sequence[str] = ()) -> Embeddi
     logbook = Logbook.reopen(folder)
     config = logbook.config_here(settings)
     if not logbook.best_file.exists():
-        raise UserError(f"{folder} has no best.safetensors yet; finish it with `ccp train --resume --out {folder}`.")
+        raise UserError(
+            f"{folder} has no {logbook.best_file.name} yet; finish it with `ccp train --resume --out {folder}`."
+        )
     weights = load_weights(logbook.best_file)
     width = input_width(config.model, weights, logbook.best_file)
     network, precision = joined_network(logbook, config, weights, width)
@@ -79,7 +81,7 @@ def joined_network(
     if on_features:
         logbook.pin_backbone(digest_of(network))
         weights = {**weights, **{f"backbone.{name}": value for name, value in network.backbone.state_dict().items()}}
-    fill(network, weights, logbook.best_file, logbook.folder / "config.toml")
+    fill(network, weights, logbook.best_file, logbook.folder / layout.CONFIG)
     return network, config.run.precision if on_features else FLOAT32
 
 
@@ -100,7 +102,7 @@ def load_saved(folder: Path, device: str) -> EmbeddingModel:
             precision=str(values["precision"]),
             metric=str(values["metric"]),
             class_names=None if names is None else tuple(names),
-            certificate=json_object(folder / CERTIFICATE) if (folder / CERTIFICATE).exists() else None,
+            certificate=json_object(folder / layout.CERTIFICATE) if (folder / layout.CERTIFICATE).exists() else None,
         )
         preprocessing, expected = from_values(inputs), str(values["digest"])
     except (KeyError, TypeError, ValueError, ValidationError) as error:

@@ -9,7 +9,6 @@ from pydantic import Field
 from ccp_dml.config.recipes import ALONE, CCP, PROXY
 from ccp_dml.config.schema import Section
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, Line, Lines, Panel, Sample
-from ccp_dml.reports.sections.curves import problem_rows
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_words, mean_score, sd_score
 from ccp_dml.studies.study import (
@@ -91,7 +90,7 @@ def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figur
 
 def steps_per_problem(run: FinishedRun) -> list[int]:
     """Of the problems with proxies that came to their own end."""
-    return [row["steps"] for row in problem_rows(run.folder)[:-1] if row["covering_radius"] is not None]
+    return [row["steps"] for row in run.folder.problem_rows()[:-1] if row["covering_radius"] is not None]
 
 
 def sentences(loss: str, runs: Sequence[FinishedRun]) -> list[str]:

@@ -17,9 +17,10 @@ from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.functional.geometry import mean_inter_class_distance, mean_k_center_radius
 from ccp_dml.functional.retrieval import retrieval_scores
 from ccp_dml.models.embedder import Embedder
+from ccp_dml.records.embeddings import EmbeddedTest
 from ccp_dml.records.problem_map import MapPoints
 from ccp_dml.runs.illustrations.problem_recorder import draw_sample
-from ccp_dml.runs.scoring import EmbeddedTest, embed_test
+from ccp_dml.runs.scoring import embed_test
 
 SIDES = ("seen", "unseen")
 

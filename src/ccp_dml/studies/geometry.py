@@ -13,6 +13,7 @@ from ccp_dml.config.schema import Section
 from ccp_dml.evaluation import spread
 from ccp_dml.plans import runner
 from ccp_dml.plans.plan import standing
+from ccp_dml.records.layout import geometry_file
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Scatter
 from ccp_dml.reports.figures.map_panels import class_points
 from ccp_dml.studies.embedding_geometry import SIDES, Geometry, measure, read_geometry, write_geometry
@@ -80,16 +81,12 @@ def train(
         if standing(one.run.folder).state != "done":
             continue
         for state, network in ((BEFORE, bench.first_network), (method, bench.best_network)):
-            file = state_file(folder, state, repeat)
+            file = geometry_file(folder, state, repeat)
             if not file.exists():
                 watcher.note(f"measuring {state}, repeat {repeat}")
                 parts = bench.parts(config)
                 write_geometry(file, measure(config, network(one.run), parts.learned, parts.test, points))
     return failures
-
-
-def state_file(folder: Path, method: str, repeat: int) -> Path:
-    return folder / "geometry" / f"{method.replace(' ', '-')}-repeat{repeat}.safetensors"
 
 
 def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
@@ -110,7 +107,7 @@ def measured_states(folder: Path, runs: Sequence[FinishedRun]) -> list[State]:
     repeats = sorted({run.coordinates["repeat"] for run in runs})
     wanted = [(BEFORE, repeat) for repeat in repeats]
     wanted += [(run.coordinates["method"], run.coordinates["repeat"]) for run in runs]
-    files = [(*one, state_file(folder, *one)) for one in wanted]
+    files = [(*one, geometry_file(folder, *one)) for one in wanted]
     return [State(method, repeat, read_geometry(file)) for method, repeat, file in files if file.exists()]
 
 
@@ -125,7 +122,7 @@ def tsne_figure(states: Sequence[State], side: str) -> Figure:
     panels = []
     for place, state in enumerate(one for one in states if one.repeat == states[0].repeat):
         shown, score = state.geometry[side].shown(), 100 * state.geometry[side].measured.map_at_r
-        groups = class_points(shown, shown.embeddings, in_legend=place == 0)
+        groups = class_points(shown, in_legend=place == 0)
         panels.append(Scatter(f"{state.method}: MAP@R {score:.1f} %", "", "", groups, has_ticks=False))
     return Figure(f"tsne-{side}", f"{side.capitalize()} classes", TSNE_CAPTION, panels)
 

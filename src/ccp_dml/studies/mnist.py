@@ -15,10 +15,10 @@ from ccp_dml.config.schema import Config, Section
 from ccp_dml.errors import UserError
 from ccp_dml.functional.geometry import mean_inter_class_distance
 from ccp_dml.functional.kcenter import covering_radius
+from ccp_dml.records.planar_map import planar_problems
 from ccp_dml.records.problem_map import ProblemMap, evenly, read_problems
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
 from ccp_dml.reports.figures.map_panels import problem_panels
-from ccp_dml.reports.sections.curves import problem_rows
 from ccp_dml.runs.illustrations.problem_recorder import FEWEST_IMAGES
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_words
@@ -116,7 +116,7 @@ def relative(run: FinishedRun, folder: Path) -> str:
 
 
 def solved_problems(run: FinishedRun) -> list[SolvedProblem]:
-    logged = {row["problem"]: row for row in problem_rows(run.folder)}
+    logged = {row["problem"]: row for row in run.folder.problem_rows()}
     return [
         SolvedProblem(
             one.problem,
@@ -150,9 +150,9 @@ def map_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure | None:
     problems = read_problems(ccp[0].folder.path)
     following = {before.problem: after for before, after in pairwise(problems)}
     kept = evenly(problems, MOST_MAPS)
-    scores = {row["problem"]: row["map_at_r"] for row in problem_rows(ccp[0].folder)}
+    scores = {row["problem"]: row["map_at_r"] for row in ccp[0].folder.problem_rows()}
     titles = [f"Problem {one.problem}: MAP@R {100 * scores[one.problem]:.1f} %" for one in kept]
-    panels = problem_panels(kept, [following.get(one.problem) for one in kept], titles)
+    panels = problem_panels(*planar_problems(kept, [following.get(one.problem) for one in kept]), titles)
     return Figure(f"problems-{loss}", f"{loss + CCP}, problem by problem", MAP_CAPTION, panels)
 
 
@@ -164,7 +164,7 @@ def end_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure:
             chosen = (run.folder.best_evaluation() or {})["problem"]
             best.append(next(one for one in read_problems(run.folder.path) if one.problem == chosen))
             titles.append(f"{label}: MAP@R {run.score():.1f} %")
-    panels = problem_panels(best, [None] * len(best), titles)
+    panels = problem_panels(*planar_problems(best, [None] * len(best)), titles)
     caption = "Training images under the selected weights; squares: proxies. MAP@R is that of the test half."
     return Figure(f"trainings-{loss}", f"{loss}: with samples, with proxies, with CCP", caption, panels)
 

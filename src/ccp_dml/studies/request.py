@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from ccp_dml.config.layers import flatten, parse_setting, wrong_value
 from ccp_dml.config.recipes import STUDY, read_recipe, recipe_label
 from ccp_dml.errors import UserError, did_you_mean
-from ccp_dml.records.folder_request import FolderRecord
+from ccp_dml.records.folder_request import STUDY_REQUEST
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -36,8 +36,6 @@ def read_options(model: type[Options], recipes: Sequence[str], settings: Sequenc
 def is_study_setting(text: str) -> bool:
     return text.strip().startswith(f"{STUDY}.")
 
-
-RECORD = FolderRecord("study", "study.toml", may_grow=" (more repeats or trials may be added)")
 
 OWN_STORAGE = "in this folder"
 
@@ -81,17 +79,17 @@ class StudyRequest:
 
 def refuse_other_study(folder: Path, wanted: StudyRequest) -> None:
     """Raise where `folder` holds something else than `wanted`, begun or done."""
-    before = RECORD.read(folder)
+    before = STUDY_REQUEST.read(folder)
     if before is None:
         return
     try:
         for key, value in as_values(wanted).items():
             if key != "settings":
-                RECORD.refuse_other(folder, key, before.get(key, "its default"), value)
+                STUDY_REQUEST.refuse_other(folder, key, before.get(key, "its default"), value)
         settings = tuple(before["settings"])
     except (KeyError, TypeError) as error:
-        raise RECORD.damaged(folder, error) from None
-    RECORD.refuse_other_settings(folder, settings, wanted.settings, MAY_GROW)
+        raise STUDY_REQUEST.damaged(folder, error) from None
+    STUDY_REQUEST.refuse_other_settings(folder, settings, wanted.settings, MAY_GROW)
 
 
 def as_values(request: StudyRequest) -> dict[str, object]:
@@ -111,4 +109,4 @@ def without_password(text: str) -> str:
 
 
 def write_down(folder: Path, request: StudyRequest) -> None:
-    RECORD.write(folder, as_values(request))
+    STUDY_REQUEST.write(folder, as_values(request))

@@ -11,13 +11,12 @@ from typing import Any
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import loss_of
+from ccp_dml.evaluation import SCORES
 from ccp_dml.plans import runner
 from ccp_dml.plans.plan import PlannedRun, plan_run, standing
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.studies.request import StudyRequest
-
-SCORES = ("map_at_r", "precision_at_1", "r_precision")
 
 
 @dataclass(frozen=True)

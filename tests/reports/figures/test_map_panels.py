@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from ccp_dml.records.planar_map import UNIT_BALL, planar_problems
 from ccp_dml.records.problem_map import MapPoints, ProblemMap
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.reports.figures.html import plotly_panel
-from ccp_dml.reports.figures.map_panels import UNIT_BALL, problem_panels
+from ccp_dml.reports.figures.map_panels import problem_panels
 from ccp_dml.reports.figures.png import CLASS_COLOURS, draw
 
 
@@ -21,7 +22,7 @@ def made_up_problem(number, dimensions, classes=10, seed=0):
 
 def panels_of(dimensions):
     first, second = made_up_problem(1, dimensions), made_up_problem(2, dimensions)
-    return (first, second), problem_panels([first, second], [second, None], ["one", "two"])
+    return (first, second), problem_panels(*planar_problems([first, second], [second, None]), ["one", "two"])
 
 
 def test_two_dimensions_are_drawn_as_they_are():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.sections.curves import problem_rows, problem_starts, projections
+from ccp_dml.reports.sections.curves import projections
 
 
 def begun(problem, step, radius):
@@ -29,7 +29,7 @@ def run_of(metrics) -> RunFolder:
 
 
 def test_a_problem_that_no_evaluation_saw_has_its_line_too():
-    rows = problem_rows(run_of(PACED))
+    rows = run_of(PACED).problem_rows()
     assert [(each["problem"], each["steps"], each["evaluations"]) for each in rows] == [
         (1, 100, 1),
         (2, 30, 0),
@@ -44,9 +44,9 @@ def test_a_problem_that_no_evaluation_saw_has_its_line_too():
 
 def test_a_run_that_logged_no_starts_has_problems_that_end_with_evaluations():
     metrics = [row(50, 1, 0.1), row(100, 1, 0.2), row(150, 2, 0.3, covering_radius=0.5)]
-    assert problem_starts(run_of(metrics)) == [begun(1, 0, None), begun(2, 100, 0.5)]
-    assert [each["steps"] for each in problem_rows(run_of(metrics))] == [100, 50]
-    assert problem_rows(run_of([])) == []
+    assert run_of(metrics).problem_starts() == [begun(1, 0, None), begun(2, 100, 0.5)]
+    assert [each["steps"] for each in run_of(metrics).problem_rows()] == [100, 50]
+    assert run_of([]).problem_rows() == []
 
 
 def test_one_picture_shows_staleness_switches_and_score():

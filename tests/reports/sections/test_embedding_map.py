@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from ccp_dml.records import planar_map as module
 from ccp_dml.records import problem_map
+from ccp_dml.records.planar_map import MARGIN, SIZE, EmbeddingMap, embedding_map
 from ccp_dml.records.problem_map import ProblemMap, write_problem
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.sections import embedding_map as module
-from ccp_dml.reports.sections.embedding_map import MARGIN, SIZE, EmbeddingMap, embedding_map, embedding_maps
+from ccp_dml.reports.sections.embedding_map import embedding_maps
 
 WriteMaps = Callable[..., list[ProblemMap]]
 

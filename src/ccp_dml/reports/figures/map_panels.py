@@ -2,58 +2,36 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from ccp_dml.functional.planar import Plane, principal_plane
-from ccp_dml.records.problem_map import MapPoints, ProblemMap
+from ccp_dml.records.planar_map import PlanarProblem
+from ccp_dml.records.problem_map import MapPoints
 from ccp_dml.reports.figures.figure import Points, Scatter
-
-UNIT_BALL = (-1.05, 1.05)
-"""Where normalised embeddings of two dimensions lie, with a margin."""
 
 IMAGE_SIZE, PROXY_SIZE = 3.5, 8.0
 
 
 def problem_panels(
-    problems: Sequence[ProblemMap], following: Sequence[ProblemMap | None], titles: Sequence[str]
+    problems: Sequence[PlanarProblem], limits: tuple[float, float], titles: Sequence[str]
 ) -> list[Scatter]:
-    """A panel per problem: its training images, its converged proxies (squares) and the next problem's (circles).
+    """Make a panel per problem: its training images, its converged proxies (squares) and the next problem's (circles).
 
-    `following` are the problems whose proxies were chosen next, None where there is none. All panels share their axes,
-    and the first one names the classes.
+    All panels share the `limits` of their axes, and the first one names the classes.
     """
-    plane = principal_plane(torch.cat([part for problem in problems for part in drawn_parts(problem, None)]))
-    shown = list(zip(problems, following, strict=True))
-    limits = common_limits([plane.project(part) for pair in shown for part in drawn_parts(*pair)], plane)
     panels = []
-    for place, ((problem, after), title) in enumerate(zip(shown, titles, strict=True)):
-        images = problem.train
-        groups = class_points(images, plane.project(images.embeddings), in_legend=place == 0)
-        groups += proxy_points(problem.converged, images.class_names, plane, "converged")
-        groups += proxy_points(None if after is None else after.selected, images.class_names, plane, "next")
+    for place, (problem, title) in enumerate(zip(problems, titles, strict=True)):
+        groups = class_points(problem.images, in_legend=place == 0)
+        groups += proxy_points(problem.converged, problem.images.class_names, "converged")
+        groups += proxy_points(problem.following, problem.images.class_names, "next")
         panels.append(Scatter(title, "", "", groups, equal_axes=True, limits=limits))
     return panels
 
 
-def drawn_parts(problem: ProblemMap, following: ProblemMap | None) -> list[Tensor]:
-    """Everything on a problem's panel, each part (n, D)."""
-    parts = (problem.train.embeddings, problem.converged, None if following is None else following.selected)
-    return [part.flatten(0, -2) for part in parts if part is not None]
-
-
-def common_limits(projected: Sequence[Tensor], plane: Plane) -> tuple[float, float]:
-    if len(plane.axes) <= 2:
-        return UNIT_BALL
-    reach = 1.05 * float(torch.cat(list(projected)).abs().max())
-    return -reach, reach
-
-
-def class_points(images: MapPoints, places: Tensor, in_legend: bool = True) -> list[Points]:
-    """Images at `places` (n, 2), a colour per class."""
+def class_points(images: MapPoints, in_legend: bool = True) -> list[Points]:
+    """Draw images whose embeddings are places in the plane (n, 2), with a colour per class."""
     groups = []
     for label, name in enumerate(images.class_names):
-        own = places[images.labels == label]
+        own = images.embeddings[images.labels == label]
         groups.append(
             Points(
                 name,
@@ -68,14 +46,14 @@ def class_points(images: MapPoints, places: Tensor, in_legend: bool = True) -> l
     return groups
 
 
-def proxy_points(proxies: Tensor | None, class_names: Sequence[str], plane: Plane, kind: str) -> list[Points]:
-    """The `proxies` (C, P, D) of the classes on a map, if there are any."""
+def proxy_points(proxies: Tensor | None, class_names: Sequence[str], kind: str) -> list[Points]:
+    """Draw the `proxies` (C, P, 2) of the classes on a map, if there are any."""
     if proxies is None:
         return []
     return [
         Points(
             f"{name}, {kind}",
-            *columns(plane.project(own)),
+            *columns(own),
             style=label,
             symbol="square" if kind == "converged" else "circle",
             size=PROXY_SIZE,
@@ -89,6 +67,6 @@ def proxy_points(proxies: Tensor | None, class_names: Sequence[str], plane: Plan
 
 
 def columns(places: Tensor) -> tuple[list[float], list[float]]:
-    """x and y of places (n, 2), rounded to what a screen can show."""
+    """Split places (n, 2) into x and y, rounded to what a screen can show."""
     x, y = ([round(value, 4) for value in column.tolist()] for column in places.T)
     return x, y

@@ -2,10 +2,9 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
+from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder, number, run_labels
-from ccp_dml.reports.comparison import SCORES
 from ccp_dml.reports.figures.charts import Chart, DrawnChart, Highlight, Mark, Series, draw
 from ccp_dml.reports.sections.overview import Section
 
@@ -24,7 +23,7 @@ SCORE = "in %, on classes held out for validation"
 
 def curves(runs: Sequence[RunFolder]) -> Section | None:
     """Validation scores, loss, gradient norm and active pairs over the steps, with the switches of problems."""
-    charts = [_all_scores_chart(runs[0])] if len(runs) == 1 else [_score_chart(runs, key) for key in SCORES]
+    charts = [_all_scores_chart(runs[0])] if len(runs) == 1 else [_score_chart(runs, key) for key in SCORE_TITLES]
     charts.append(_step_chart(runs, "loss", "Training loss", LOSS, 4))
     charts.append(_step_chart(runs, "gradient_norm", "Gradient norm", GRADIENT, 3))
     for kind in ("positives", "negatives"):
@@ -50,56 +49,10 @@ def projections(runs: Sequence[RunFolder]) -> Section | None:
 
 def problems(run: RunFolder) -> Section | None:
     """One line per problem; None where there was only one."""
-    rows = problem_rows(run)
+    rows = run.problem_rows()
     if len(rows) < 2:
         return None
     return Section("problems", "Problems", "section_problems.html", {"rows": rows})
-
-
-def problem_rows(run: RunFolder) -> list[dict[str, Any]]:
-    """What happened in each problem, in order; one that ended before an evaluation has no score."""
-    if not run.metrics:
-        return []
-    grouped: dict[int, list[dict[str, Any]]] = {}
-    for row in run.metrics:
-        grouped.setdefault(row.get("problem", 1), []).append(row)
-    starts = problem_starts(run)
-    ends = [start["step"] for start in starts[1:]] + [run.metrics[-1]["step"]]
-    rows = []
-    for start, end in zip(starts, ends, strict=True):
-        evaluations = grouped.get(start["problem"], [])
-        last = evaluations[-1] if evaluations else {}
-        known = [score for row in evaluations if (score := number(row.get("map_at_r"))) is not None]
-        rows.append(
-            {
-                "problem": start["problem"],
-                "steps": end - start["step"],
-                "evaluations": len(evaluations),
-                "map_at_r": max(known, default=None),
-                "covering_radius": number(start["covering_radius"]),
-                "staleness": number(last.get("staleness")),
-                "pull_norm": number(last.get("pull_norm")),
-            }
-        )
-    return rows
-
-
-def problem_starts(run: RunFolder) -> list[dict[str, Any]]:
-    """`problem`, `step` and `covering_radius` of each problem's start.
-
-    Baselines log none: their one problem begins with the run. Nor do runs of older versions, whose problems end with
-    an evaluation.
-    """
-    begun: list[dict[str, Any]] = [start for row in run.metrics for start in row.get("problems_begun", [])]
-    if begun:
-        return begun
-    first_rows: dict[int, dict[str, Any]] = {}
-    last_step = 0
-    for row in run.metrics:
-        start = {"problem": row.get("problem", 1), "step": last_step, "covering_radius": row.get("covering_radius")}
-        first_rows.setdefault(start["problem"], start)
-        last_step = row["step"]
-    return list(first_rows.values())
 
 
 def _chart_section(name: str, title: str, charts: Sequence[Chart]) -> Section | None:
@@ -108,7 +61,7 @@ def _chart_section(name: str, title: str, charts: Sequence[Chart]) -> Section | 
 
 
 def _all_scores_chart(run: RunFolder) -> Chart:
-    lines = [Series(title, _points(run, key), style) for style, (key, title) in enumerate(SCORES.items())]
+    lines = [Series(title, _points(run, key), style) for style, (key, title) in enumerate(SCORE_TITLES.items())]
     return Chart(
         title="Validation scores",
         x_label="step",
@@ -123,7 +76,7 @@ def _all_scores_chart(run: RunFolder) -> Chart:
 
 
 def _score_chart(runs: Sequence[RunFolder], key: str) -> Chart:
-    chart = _step_chart(runs, key, f"Validation {SCORES[key]}", SCORE, 1)
+    chart = _step_chart(runs, key, f"Validation {SCORE_TITLES[key]}", SCORE, 1)
     highlights = [spot for style, run in enumerate(runs) for spot in _best(run, key, style)]
     return dataclasses.replace(chart, highlights=highlights, percent=True)
 
@@ -153,7 +106,7 @@ def _points(run: RunFolder, key: str) -> Points:
 
 
 def _radius_points(run: RunFolder) -> Points:
-    rows = problem_rows(run)
+    rows = run.problem_rows()
     return [(row["problem"], row["covering_radius"]) for row in rows if row["covering_radius"] is not None]
 
 
@@ -182,7 +135,7 @@ def _pace_chart(run: RunFolder) -> Chart:
 
 def _problem_starts(run: RunFolder, style: int | None) -> list[Mark]:
     """Where each problem but the first starts."""
-    return [Mark(start["step"], str(start["problem"]), style) for start in problem_starts(run)[1:]]
+    return [Mark(start["step"], str(start["problem"]), style) for start in run.problem_starts()[1:]]
 
 
 def _best(run: RunFolder, key: str, style: int) -> list[Highlight]:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ccp_dml.config.layers import flatten
+from ccp_dml.evaluation import SCORE_TITLES
+from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, number
-from ccp_dml.reports.comparison import SCORES, compare, differing_settings
+from ccp_dml.reports.comparison import compare, differing_settings
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ def summary(run: RunFolder) -> Section:
     best = run.best_evaluation() or {}
     scores = {
         title: (run.score("test", key) if run.finished else number(best.get(key)), run.score("validation", key))
-        for key, title in SCORES.items()
+        for key, title in SCORE_TITLES.items()
     }
     content = {
         "run": run,
@@ -51,7 +53,7 @@ def comparison(runs: Sequence[RunFolder]) -> Section:
         "section_comparison.html",
         {
             "rows": compare(runs),
-            "scores": SCORES,
+            "scores": SCORE_TITLES,
             "settings": differing_settings(runs),
             "data": sorted({data_text(run) for run in runs}),
         },
@@ -66,13 +68,13 @@ def scores(run: RunFolder) -> Section | None:
     rows = [
         {
             "half": half,
-            "scores": [run.score(half, key) for key in SCORES],
+            "scores": [run.score(half, key) for key in SCORE_TITLES],
             "recalls": [number(value) if half == "test" else None for value in recalls.values()],
             "queries": (run.result.get(half) or {}).get("queries"),
         }
         for half in ("validation", "test")
     ]
-    titles = [*SCORES.values(), *(f"R@{k}" for k in recalls)]
+    titles = [*SCORE_TITLES.values(), *(f"R@{k}" for k in recalls)]
     return Section("scores", "Scores", "section_scores.html", {"rows": rows, "titles": titles})
 
 
@@ -100,7 +102,7 @@ def reproduction(run: RunFolder) -> Section:
         command = shlex.join(map(str, command))
     if not command:  # the resolved configuration is itself a recipe
         again = run.path.with_name(run.name + "-again")
-        command = shlex.join(["ccp", "train", str(run.path / "config.toml"), "--out", str(again)])
+        command = shlex.join(["ccp", "train", str(run.path / layout.CONFIG), "--out", str(again)])
     return Section("reproduce", "How to reproduce", "section_reproduction.html", {"command": command})
 
 

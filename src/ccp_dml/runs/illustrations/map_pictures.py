@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ccp_dml.data.labelled import LabelledSet
-from ccp_dml.records.problem_map import MapPoints, map_file, read_problem, shown_points
+from ccp_dml.records import layout
+from ccp_dml.records.problem_map import MapPoints, read_problem, shown_points
 from ccp_dml.runs.illustrations.pictures import contact_sheet
-
-FILE = "map.json"
 
 
 def build_map_pictures(folder: Path, train: LabelledSet, validation: LabelledSet) -> dict[str, Any] | None:
     """Names and small pictures of the images on the maps in `folder`; None where there are no maps."""
-    file = map_file(folder, 1)
+    file = layout.map_file(folder, 1)
     if not file.is_file():
         return None
     first = read_problem(file)

@@ -1,6 +1,5 @@
 """What does CCP cost? Time per step and its parts, memory, and steps to convergence, against the loss alone."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
@@ -13,6 +12,8 @@ from ccp_dml.config.schema import Section
 from ccp_dml.foundation.files import write_json
 from ccp_dml.plans import runner
 from ccp_dml.plans.plan import standing
+from ccp_dml.records.documents import read_json
+from ccp_dml.records.layout import timing_file
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Line, Lines
 from ccp_dml.studies.cost.measurement import STEP_PARTS, time_in_turns
@@ -68,10 +69,6 @@ def train(
     return failures
 
 
-def timing_file(folder: Path, loss: str) -> Path:
-    return folder / f"timing-{loss}.json"
-
-
 def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
     runs = finished_runs(plan)
     tables = {
@@ -91,7 +88,9 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
 
 def cost_table(loss: str, folder: Path, runs: Sequence[FinishedRun]) -> CostTable:
     """All that was measured of a loss, without CCP and with it."""
-    samples = json.loads(timing_file(folder, loss).read_text(encoding="utf-8"))["samples"]
+    timings = read_json(timing_file(folder, loss), remedy="delete it, and repeat the study's command")
+    assert timings is not None, "a loss has a table only when it has been timed"
+    samples = timings["samples"]
     table: CostTable = {}
     for ending in VARIANTS:
         own, finished = samples[loss + ending], at(runs, method=loss + ending)

@@ -1,6 +1,5 @@
 """What a search has found: the map of its points, which value matters, and the best as a recipe."""
 
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +16,13 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from ccp_dml.foundation.files import write_text
+from ccp_dml.records import layout
+from ccp_dml.records.documents import read_json
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Line, Lines, Points, Scatter, Surface
 from ccp_dml.studies.search.storage import TrialStore
 from ccp_dml.studies.search.trials import ERROR, OWNER, PROXIES, WEIGHT, SearchSpace, trial_name, trial_point
 from ccp_dml.studies.study import Conclusion
 
-BEST = "best.toml"
 NAMES = {WEIGHT: "lambda", PROXIES: "P"}
 ON_VALIDATION = "MAP@R on validation classes (%)"
 FEWEST_FOR_IMPORTANCE = 6
@@ -42,7 +42,7 @@ def conclude_search(store: TrialStore, space: SearchSpace, data: str, method: st
     if not complete:
         return None
     best = study.best_trial
-    write_best(store.folder / BEST, best, len(trials), data, method)
+    write_best(store.folder / layout.BEST_RECIPE, best, len(trials), data, method)
     importance = importances(study, complete)
     figures = [map_figure(trials, complete, best, space), history_figure(complete)]
     if importance is not None:
@@ -193,9 +193,9 @@ def paragraph(
 
 
 def test_score(run: Path) -> float | None:
-    """None where another machine trained it."""
-    file = run / "result.json"
-    return json.loads(file.read_text(encoding="utf-8"))["test"]["map_at_r"] if file.is_file() else None
+    """Look up MAP@R of a run on the test half; None where another machine trained it."""
+    result = read_json(run / layout.RESULT)
+    return None if result is None else result["test"]["map_at_r"]
 
 
 def notes(trials: Sequence[FrozenTrial], owner: str | None) -> list[str]:

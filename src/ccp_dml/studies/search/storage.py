@@ -15,11 +15,9 @@ from ccp_dml.config.layers import flatten
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest
+from ccp_dml.records import layout
 from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE
 from ccp_dml.studies.request import without_password
-
-OWN_FILE = "trials.db"
-"""SQLite, whose writes are whole or not there when the process is killed."""
 
 VARIED = frozenset({"ccp.weight", "ccp.proxies_per_class", "run.seed"})
 """What trials of one search differ in."""
@@ -45,7 +43,7 @@ class TrialStore:
     def exists(self) -> bool:
         """Whether there may be trials already; asking must not make a file."""
         if self.address is None:
-            return (self.folder / OWN_FILE).is_file()
+            return (self.folder / layout.TRIALS).is_file()
         return "://" in self.address or Path(self.address).is_file()
 
     def open(self) -> optuna.Study:
@@ -62,7 +60,7 @@ class TrialStore:
         except UserError:
             raise
         except (SQLAlchemyError, OSError, ImportError, ValueError, json.JSONDecodeError) as error:
-            where = self.folder / OWN_FILE if self.address is None else without_password(self.address)
+            where = self.folder / layout.TRIALS if self.address is None else without_password(self.address)
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UserError(
                 f"--storage {where} cannot be used ({without_password(first_line)}); give a file in a folder that "
@@ -80,7 +78,7 @@ class TrialStore:
 
     def _storage(self) -> BaseStorage:
         if self.address is None:
-            return RDBStorage(f"sqlite:///{self.folder / OWN_FILE}")
+            return RDBStorage(f"sqlite:///{self.folder / layout.TRIALS}")
         if "://" in self.address:
             return RDBStorage(self.address)
         return JournalStorage(JournalFileBackend(self.address))

@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.plans.plan import PlannedRun, standing
 from ccp_dml.plans.runner import PlanWatcher
+from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder
 
 GIVEN_UP = (TrialState.PRUNED, TrialState.FAIL)
@@ -131,7 +132,7 @@ class TrialRuns(PlanWatcher):
 
     def stopped(self, run: PlannedRun) -> None:
         self.study.tell(self.trials[run.name], state=TrialState.PRUNED)
-        (run.folder / "checkpoint.pt").unlink(missing_ok=True)  # nobody goes on here, and there may be many
+        (run.folder / layout.CHECKPOINT).unlink(missing_ok=True)  # nobody goes on here, and there may be many
         self.shown.stopped(run)
 
     def finished(self, run: PlannedRun, result: dict[str, Any]) -> None:

@@ -1,0 +1,142 @@
+"""Read and write what `ccp benchmark` keeps: its request, the scores of ensembles, and the folders of its runs."""
+
+import base64
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from ccp_dml.config.recipes import recipe_label
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.files import write_json
+from ccp_dml.records import layout
+from ccp_dml.records.benchmark_table import BenchmarkTable, read_table
+from ccp_dml.records.documents import read_json
+from ccp_dml.records.folder_request import BENCHMARK_REQUEST
+from ccp_dml.records.run_folder import RunFolder
+
+Protocol = Literal["mlrc", "conventional"]
+
+
+@dataclass(frozen=True)
+class BenchmarkRequest:
+    """What a benchmark was asked to do: a protocol, a data set, and the methods to compare."""
+
+    protocol: Protocol
+    data: str  # a data set recipe
+    methods: tuple[str, ...]  # method recipes
+    repeats: int
+    settings: tuple[str, ...]  # KEY=VALUE, for all runs
+
+    def setting(self, key: str) -> str | None:
+        """Find what the user set for `key`, as it was written; of several, the last one counts."""
+        texts = [text for text in self.settings if text.partition("=")[0].strip() == key]
+        return texts[-1].partition("=")[2].strip() if texts else None
+
+    @property
+    def title(self) -> str:
+        return f"{self.protocol.replace('mlrc', 'MLRC')} protocol on {recipe_label(self.data)}"
+
+
+def is_benchmark(folder: Path) -> bool:
+    """Tell whether a benchmark has begun in `folder`."""
+    return (folder / layout.BENCHMARK).is_file()
+
+
+def read_request(folder: Path) -> BenchmarkRequest | None:
+    """Read the request of the benchmark in `folder`; None for a new folder."""
+    values = BENCHMARK_REQUEST.read(folder)
+    if values is None:
+        return None
+    try:
+        return BenchmarkRequest(
+            values["protocol"],
+            values["data"],
+            tuple(values["methods"]),
+            int(values["repeats"]),
+            tuple(values["settings"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BENCHMARK_REQUEST.damaged(folder, error) from None
+
+
+def write_request(folder: Path, request: BenchmarkRequest) -> None:
+    """Write the request into the folder of its benchmark."""
+    BENCHMARK_REQUEST.write(
+        folder,
+        {
+            "protocol": request.protocol,
+            "data": request.data,
+            "methods": list(request.methods),
+            "repeats": request.repeats,
+            "settings": list(request.settings),
+        },
+    )
+
+
+def write_ensemble(folds: Sequence[Path], scores: dict[str, Any], models: Sequence[str]) -> None:
+    """Write the test scores of the ensemble of `models` beside their folders `folds`."""
+    write_json(folds[0].parent / layout.ENSEMBLE, {"test": scores, "models": list(models)})
+
+
+def read_ensemble(folds: Sequence[Path]) -> dict[str, Any] | None:
+    """Read the test scores of the ensemble of the runs in `folds`; None where a run has a newer result, or none yet."""
+    file = folds[0].parent / layout.ENSEMBLE
+    written = [(fold / layout.RESULT).stat().st_mtime_ns for fold in folds]
+    if not file.is_file() or file.stat().st_mtime_ns < max(written):
+        return None
+    ensemble = read_json(file, remedy="delete it, and repeat the benchmark's command")
+    return None if ensemble is None else ensemble["test"]
+
+
+@dataclass(frozen=True)
+class BenchmarkFolder:
+    """A request, its outcome and the runs behind it. There is no table before the benchmark has come to an end."""
+
+    path: Path
+    request: BenchmarkRequest
+    table: BenchmarkTable | None
+    figure: str | None  # a data URI
+    runs: dict[str, RunFolder]  # by name, such as "c2-ccp/repeat0/fold3"
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read everything that the benchmark in `path` has written so far."""
+        request = read_request(path)
+        if request is None:
+            raise UserError(f"{path} holds no benchmark (no {layout.BENCHMARK} in it); give a benchmark's folder.")
+        methods = [recipe_label(method) for method in request.methods]
+        configs = [file for method in methods for file in sorted(path.glob(f"{method}/repeat*/**/{layout.CONFIG}"))]
+        return cls(
+            path=path,
+            request=request,
+            table=read_table(path),
+            figure=_svg_uri(path / layout.IMPROVEMENT_SVG),
+            runs={file.parent.relative_to(path).as_posix(): RunFolder.read(file.parent) for file in configs},
+        )
+
+    @property
+    def title(self) -> str:
+        return self.table.title if self.table else self.request.title
+
+    def methods(self) -> dict[str, list[RunFolder]]:
+        """Group the runs by method, in the order of the request; methods without a run yet are left out."""
+        grouped: dict[str, list[RunFolder]] = {}
+        for name, run in self.runs.items():
+            grouped.setdefault(name.partition("/")[0], []).append(run)
+        return grouped
+
+    def command(self) -> str:
+        """Spell the command that runs the benchmark again, or continues it."""
+        request = self.request
+        options = ["--data", request.data, "--methods", ",".join(request.methods)]
+        options += ["--repeats", str(request.repeats)]
+        options += [part for setting in request.settings for part in ("--set", setting)]
+        return shlex.join(["ccp", "benchmark", request.protocol, *options, "--out", str(self.path)])
+
+
+def _svg_uri(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    return "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode("ascii")

@@ -1,0 +1,29 @@
+"""Read JSON and TOML files of a folder; a damaged one is named in one sentence."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from ccp_dml.errors import UserError
+
+
+def read_toml(path: Path, remedy: str = "restore it or train again") -> dict[str, Any]:
+    """Read a TOML file; raise a UserError that tells `remedy` where it is damaged."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML ({error}); {remedy}.") from None
+
+
+def read_json(path: Path, remedy: str = "restore it or train again") -> dict[str, Any] | None:
+    """Read a JSON object; None where there is no such file. Raise a UserError with `remedy` where it is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # wrong JSON and wrong UTF-8 alike
+        raise UserError(f"{path} is not valid JSON ({error}); {remedy}.") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} must hold a JSON object, not a {type(value).__name__}; {remedy}.")
+    return value
