@@ -146,6 +146,23 @@ def test_all_other_references_can_be_asked_for():
         nearest_references(scattered(5, seed=0), 5)
 
 
+def test_progress_counts_every_query_once():
+    e, y = scattered(90, seed=1), classes(90, seed=2)
+    seen = []
+    scores = retrieval_scores(e, y, block=20, progress=lambda done, of: seen.append((done, of)))
+    assert seen[-1] == (scores.queries, scores.queries)
+    assert seen == sorted(set(seen))
+    assert len(seen) >= 4
+
+
+@pytest.mark.parametrize("spread", [0.1, 3.0])
+def test_many_small_classes_equal_brute_force(spread):
+    """Good and poor embeddings, of so many references that products in float32 propose the neighbours."""
+    y = torch.arange(150).repeat_interleave(4)[torch.randperm(600, generator=torch.Generator().manual_seed(0))]
+    e = scattered(150, seed=1)[y] + spread * scattered(600, seed=2)
+    assert_same(retrieval_scores(e, y, k=(1, 4)), brute_force(e, y, k=(1, 4)))
+
+
 def test_bad_input_is_named():
     e, y = scattered(6, seed=0), torch.arange(6) // 2
     with pytest.raises(ValueError, match="no query has a true reference"):

@@ -1,19 +1,12 @@
 """Exact retrieval: nearest references and the scores P@1, R@k, P@R and MAP@R (specification, section 4)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ccp_dml.functional.distances import pairwise_squared_distances
-
-# Pairs of query and reference held at a time. Each needs some 30 bytes: small blocks stay in a processor's cache, a GPU
-# wants large ones.
-_BLOCK_PAIRS_CPU = 1 << 20
-_BLOCK_PAIRS_GPU = 1 << 26
-_SMALLEST_BLOCK = 128  # queries: with fewer, passing over the references again and again would cost more than ranking
-_INDEX_BITS = (1 << 29) - 1
+from ccp_dml.functional.neighbours import MOST_REFERENCES, ExactSearch
 
 
 @dataclass(frozen=True)
@@ -36,12 +29,17 @@ def retrieval_scores(
     ref_labels: Tensor | None = None,
     k: Sequence[int] = (1,),
     block: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> RetrievalScores:
-    """Scores of `embeddings` (N, D), `labels` (N,) as queries against `ref_embeddings` (M, D), `ref_labels` (M,).
+    """Score `embeddings` (N, D), `labels` (N,) as queries against `ref_embeddings` (M, D), `ref_labels` (M,).
 
     Without references every item queries all the others: itself is excluded by its index (D24). Neighbours are ranked
-    by L2 distance, equals by lower index. `block` is the number of queries handled at a time; by default it follows
-    from a memory budget. A `k` beyond the number of references looks at all of them.
+    by L2 distance, equals by lower index, exactly (see `functional.neighbours` for what that means). A `k` beyond the
+    number of references looks at all of them.
+
+    Beside its arguments this needs the references once more in float32, and some 200 MB. `block` is the number of
+    queries handled at a time; by default it follows from that budget. `progress` is called with the number of queries
+    done and of all.
     """
     own = ref_embeddings is None
     if (ref_embeddings is None) != (ref_labels is None):
@@ -69,15 +67,16 @@ def retrieval_scores(
             "no query has a true reference: every class has a single member, or is missing from the gallery"
         )
 
-    deepest_k = max(k, default=1)
+    search = ExactSearch(embeddings, None if own else references)
+    depths = true_references[order].clamp(min=max(k, default=1)).clamp_(max=search.available)
+    done = 0
     sums = torch.zeros(3 + len(k), dtype=torch.float64, device=embeddings.device)
-    available = len(references) - int(own)
-    for queries in order.split(block or _block_size(embeddings, references)):
-        wanted = true_references[queries]
-        depth = min(max(int(wanted.max()), deepest_k), available)
-        _, nearest = _nearest(embeddings[queries], references, depth, queries if own else None)
+    for queries, _, nearest in search.nearest(order, depths, block):
         hits = ref_class[nearest] == query_class[queries].unsqueeze(1)  # (Q, depth)
-        sums += _score_sums(hits, wanted, k)
+        sums += _score_sums(hits, true_references[queries], k)
+        done += len(queries)
+        if progress is not None:
+            progress(done, len(order))
     means = (sums / len(order)).tolist()
     return RetrievalScores(
         map_at_r=means[0],
@@ -93,37 +92,23 @@ def retrieval_scores(
 def nearest_references(
     embeddings: Tensor, k: int, ref_embeddings: Tensor | None = None, block: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Distances (N, k) and indices (N, k) of the `k` nearest of `ref_embeddings` (M, D) to each of `embeddings` (N, D).
+    """Find the `k` nearest of `ref_embeddings` (M, D) to each of `embeddings` (N, D): distances, indices (N, k) each.
 
-    Without references each item looks among all the others. Nearest first, equals by lower index.
+    Without references each item looks among all the others. Nearest first, equals by lower index, exactly (see
+    `functional.neighbours` for what that means). Memory is that of `retrieval_scores`.
     """
     own = ref_embeddings is None
     references = embeddings if ref_embeddings is None else ref_embeddings
     _check_vectors(embeddings, references)
-    available = len(references) - int(own)
-    if not 1 <= k <= available:
-        raise ValueError(f"k must lie between 1 and the {available} references there are, got {k}")
-    positions = torch.arange(len(embeddings), device=embeddings.device)
-    blocks = [
-        _nearest(embeddings[queries], references, k, queries if own else None)
-        for queries in positions.split(block or _block_size(embeddings, references))
-    ]
-    return torch.cat([distances for distances, _ in blocks]), torch.cat([indices for _, indices in blocks])
-
-
-def _nearest(queries: Tensor, references: Tensor, k: int, own: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Distances and indices (Q, k) of the nearest references; `own` (Q,) are the queries' places among them, if any.
-
-    Squared distances are computed in float64 and compared as float32: duplicates, which a matrix product may put a last
-    bit apart, tie exactly. A float32 leaves the low 29 bits of a float64 empty: the index goes there. The bits of
-    non-negative numbers are ordered as the numbers are, so that one selection of integers ranks by distance and index.
-    """
-    squared = pairwise_squared_distances(queries, references).float()  # (Q, M)
-    keys = squared.double().view(torch.int64).bitwise_or_(torch.arange(len(references), device=squared.device))
-    if own is not None:
-        keys.scatter_(1, own.unsqueeze(1), torch.iinfo(torch.int64).max)
-    best = keys.topk(k, dim=1, largest=False).values
-    return (best & ~_INDEX_BITS).view(torch.float64).sqrt().float(), best & _INDEX_BITS
+    search = ExactSearch(embeddings, None if own else references)
+    if not 1 <= k <= search.available:
+        raise ValueError(f"k must lie between 1 and the {search.available} references there are, got {k}")
+    distances = torch.empty(len(embeddings), k, device=embeddings.device)
+    indices = torch.empty(len(embeddings), k, dtype=torch.int64, device=embeddings.device)
+    rows = torch.arange(len(embeddings), device=embeddings.device)
+    for queries, their_distances, nearest in search.nearest(rows, torch.full_like(rows, k), block):
+        distances[queries], indices[queries] = their_distances.float(), nearest
+    return distances, indices
 
 
 def _score_sums(hits: Tensor, wanted: Tensor, k: Sequence[int]) -> Tensor:
@@ -148,14 +133,9 @@ def _check_vectors(embeddings: Tensor, references: Tensor) -> None:
     for name, vectors in (("embeddings", embeddings), ("ref_embeddings", references)):
         if vectors.dim() != 2 or len(vectors) == 0:
             raise ValueError(f"{name} must be (rows, dimensions) with at least one row, got {tuple(vectors.shape)}")
-        if len(vectors) > _INDEX_BITS:
-            raise ValueError(f"{name} hold {len(vectors)} rows; exact retrieval ranks up to {_INDEX_BITS}")
+        if len(vectors) > MOST_REFERENCES:
+            raise ValueError(f"{name} hold {len(vectors)} rows; exact retrieval ranks up to {MOST_REFERENCES}")
         if not torch.isfinite(vectors).all():
             raise ValueError(f"{name} hold NaN or infinity, which cannot be ranked")
     if embeddings.shape[1] != references.shape[1]:
         raise ValueError(f"embeddings have {embeddings.shape[1]} dimensions, ref_embeddings {references.shape[1]}")
-
-
-def _block_size(embeddings: Tensor, references: Tensor) -> int:
-    pairs = _BLOCK_PAIRS_CPU if embeddings.device.type == "cpu" else _BLOCK_PAIRS_GPU
-    return max(_SMALLEST_BLOCK, pairs // len(references))

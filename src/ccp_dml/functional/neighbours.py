@@ -1,0 +1,265 @@
+"""Exact nearest neighbours: fast products propose, sums of squared differences decide.
+
+The distance of a query q and a reference r follows from one matrix product, because
+
+    d^2 = |q|^2 + |r|^2 - 2 q.r = -2 (q, -|q|^2 / 2, 1) . (r, 1, -|r|^2 / 2).
+
+In floating point with unit roundoff u and D dimensions, in whatever order it is summed up, d^2 is off by at most
+
+    e = (D + 8) u (|q| + |r|)^2.
+
+So the k nearest are found in two steps. A product proposes a few more references than k, the shortlist. The distances
+of the shortlist are then computed again, in float64 from the differences of the vectors, where nothing cancels. If the
+k-th of them is less than the best product outside of the shortlist, minus e, no other reference can belong to the k
+nearest, and the row is done. Rows that fail this test (there are many ties at the k-th place, or lengths differ by
+orders of magnitude) are tried again with a float64 product, whose e is a billion times smaller, and those that fail
+this, too, are compared with every distinct reference by differences.
+
+Distances do not change when all vectors are moved: everything is centred first, so that e is measured by how far the
+vectors are spread, not by how far they are from zero. Embeddings of an untrained network lie close together, and far
+from zero.
+
+What "exact" means: squared distances are sums of squared differences in float64 (relative error below 1e-13), and two
+of them are equal when they agree to 24 bits, the precision of a float32. Of equals the lower index is nearer. Products
+and their rounding have no influence on the result.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+_SPARE = 12  # places of a shortlist beyond the k nearest, for near-ties at the k-th place
+_COLUMNS = 2048  # references per product: the result stays in a processor's cache until its maxima are taken
+_CHUNK = 32 * _COLUMNS  # references between two selections
+_GROUPS = (32, 16, 8, 4)  # how many references share a maximum, as far as the groups of a shortlist are few
+_FEW = 4  # a shortlist's groups may hold one in so many references
+_DIFFERENCES = 1 << 21  # numbers per block of differences of vectors
+# Pairs of query and reference held at a time in float32 and in float64: a GPU wants large blocks.
+_PAIRS = {"cpu": (1 << 24, 1 << 20), "cuda": (1 << 28, 1 << 26)}
+
+# A key holds a squared distance and an index. A float64 that is rounded to 24 bits leaves its low 29 bits empty: the
+# index goes there. The bits of non-negative numbers are ordered as the numbers are: keys rank by distance, then index.
+_INDEX = (1 << 29) - 1
+_ROUNDING_OF_KEYS = 2.0**-24
+MOST_REFERENCES = _INDEX
+
+
+class ExactSearch:
+    """Find the nearest references of queries, exactly.
+
+    Args:
+        queries: (N, D), finite.
+        references: (M, D), finite; None: the queries themselves, where each is left out of its own search by its index
+            (D24).
+    """
+
+    def __init__(self, queries: Tensor, references: Tensor | None = None) -> None:
+        self.own = references is None
+        self.queries = queries.detach()
+        self.references = self.queries if references is None else references.detach()
+        self.available = len(self.references) - int(self.own)
+        largest = torch.maximum(self.queries.abs().amax(), self.references.abs().amax()).double()
+        # A power of two changes no digit. With every entry below 1, no square overflows.
+        self.scale = torch.exp2(-torch.frexp(largest).exponent.double())
+        parts = self.references.split(_CHUNK)
+        sums = torch.stack([(part.double() * self.scale).sum(0) for part in parts])
+        self.centre = sums.sum(0) / len(self.references)  # (D,)
+        self.longest = torch.stack([self._centred(part).norm(dim=1).amax() for part in parts]).amax()
+        self._float32: Tensor | None = None
+        self._float64: tuple[int, Tensor] | None = None
+        self._distinct: tuple[Tensor, Tensor] | None = None
+
+    def nearest(self, rows: Tensor, k: Tensor, block: int | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Find at least `k` (Q,) nearest references of each of the queries `rows` (Q,), block by block.
+
+        Yields the rows of a block (q,), distances (q, K) in ascending order and indices (q, K), where K is the largest
+        `k` of the block. Rows that had to be tried again come last. `block` is the number of queries handled at a time.
+        """
+        for find in (self._by_float32_products, self._by_float64_products, self._by_differences):
+            failed = []
+            size = block or self._block_size(find == self._by_float32_products)
+            for some, depths in zip(rows.split(size), k.split(size), strict=True):
+                keys, certain = find(some, int(depths.max()))
+                if not bool(certain.all()):
+                    failed.append((some[~certain], depths[~certain]))
+                    some, keys = some[certain], keys[certain]
+                if len(some):
+                    squared, indices = _unpacked(keys)
+                    yield some, squared.sqrt() / self.scale, indices
+            if not failed:
+                return
+            rows, k = (torch.cat(parts) for parts in zip(*failed, strict=True))
+
+    def _by_float32_products(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Keys (Q, k) of the nearest references, and which rows (Q,) of them are certain.
+
+        Each group of references is represented by its best product. The `width` best references are in the `width` best
+        groups: only there, all products are looked at.
+        """
+        width = k + int(self.own) + _SPARE
+        group = next((size for size in _GROUPS if _FEW * size * width <= len(self.references)), None)
+        if group is None:
+            return rows.new_empty(len(rows), k), torch.zeros_like(rows, dtype=torch.bool)
+        left, error = self._left_factor(rows, torch.float32)
+        found = [self._best_of(left, start, group, width) for start in range(0, len(self.references), _CHUNK)]
+        products, candidates = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
+        if len(found) > 1:
+            products, places = products.topk(width, dim=1)
+            candidates = candidates.gather(1, places)
+        proposed = -2.0 * products.double()  # (Q, width), ascending
+        squared = self._squared_differences(rows, candidates)
+        # The bound is a theorem about float32 products. Where a device or a setting uses fewer digits, it shows here.
+        kept = ((squared - proposed).abs() <= error.unsqueeze(1)).all(dim=1)
+        keys = self._ranked(rows, squared, candidates, k)
+        return keys, kept & self._none_closer(keys, proposed[:, -1] - error)
+
+    def _best_of(self, left: Tensor, start: int, group: int, width: int) -> tuple[Tensor, Tensor]:
+        """Products (Q, width), largest first, and indices of the best references among the chunk from `start` on."""
+        right = self._right_factor_float32()[start // _COLUMNS :][: _CHUNK // _COLUMNS]
+        (blocks, columns, _), rows = right.shape, len(left)
+        across = columns // group
+        products = left.new_empty(blocks, rows, columns)
+        maxima = left.new_empty(rows, blocks, across)
+        with torch.autocast(left.device.type, enabled=False):
+            for number in range(blocks):
+                torch.mm(left, right[number].T, out=products[number])
+                maxima[:, number] = products[number].view(rows, group, across).amax(dim=1)
+        groups = maxima.flatten(1).topk(min(width, blocks * across), dim=1).indices  # (Q, G)
+        members = torch.arange(group, device=left.device) * across
+        block, place = groups // across, groups % across
+        row = torch.arange(len(left), device=left.device).unsqueeze(1)
+        places = ((block * rows + row) * columns + place).unsqueeze(2) + members  # (Q, G, group), in `products`
+        best, order = products.flatten()[places.flatten(1)].topk(width, dim=1)
+        indices = ((block * columns + place).unsqueeze(2) + members).flatten(1)
+        return best, indices.gather(1, order) + start
+
+    def _by_float64_products(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Keys (Q, k) of the nearest references, and which rows (Q,) of them are certain."""
+        width = min(k + int(self.own) + _SPARE, len(self.references))
+        left, error = self._left_factor(rows, torch.float64)
+        error = error.unsqueeze(1)
+        shortlists = []
+        for start in range(0, len(self.references), _CHUNK):
+            right = self._right_factor_float64(start)
+            products = torch.mm(left, right.T).mul_(-2.0).clamp_(min=0.0)  # (Q, columns)
+            keys = _packed(products, torch.arange(start, start + len(right), device=rows.device))
+            keys = _smallest(keys, min(width, len(right)))
+            shortlists.append((keys, products.gather(1, (keys & _INDEX) - start)))
+        keys, proposed = (torch.cat(parts, dim=1) for parts in zip(*shortlists, strict=True))
+        if len(shortlists) > 1:
+            keys, places = keys.topk(width, dim=1, largest=False)
+            proposed = proposed.gather(1, places)
+        last, candidates = _unpacked(keys)
+        everything = width == len(self.references)
+        beyond = torch.full_like(last[:, -1], torch.inf) if everything else last[:, -1] * (1 - _ROUNDING_OF_KEYS)
+
+        # Most products are precise enough to know the 24 bits of the key.
+        open_rows, places = (
+            (_rounded((proposed - error).clamp_(min=0.0)) != _rounded(proposed + error)).nonzero().unbind(1)
+        )
+        pairs = rows[open_rows], candidates[open_rows, places].unsqueeze(1)
+        proposed[open_rows, places] = self._squared_differences(*pairs).squeeze(1)
+        keys = self._ranked(rows, proposed, candidates, k)
+        return keys, self._none_closer(keys, beyond - error.squeeze(1))
+
+    def _by_differences(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Keys (Q, k) of the nearest references, all of them certain. Equal references are compared only once."""
+        if self._distinct is None:
+            distinct, numbers = torch.unique(self.references, dim=0, return_inverse=True)
+            self._distinct = distinct.double() * self.scale, numbers
+        distinct, numbers = self._distinct
+        queries = self.queries[rows].double() * self.scale
+        distances = torch.cdist(queries, distinct, compute_mode="donot_use_mm_for_euclid_dist")
+        squared = distances.square_()[:, numbers]
+        indices = torch.arange(len(self.references), device=rows.device).expand_as(squared)
+        return self._ranked(rows, squared, indices, k), torch.ones_like(rows, dtype=torch.bool)
+
+    def _squared_differences(self, rows: Tensor, candidates: Tensor) -> Tensor:
+        """Squared distances (Q, W) of the queries `rows` (Q,) to their `candidates` (Q, W), in float64."""
+        squared = torch.empty(candidates.shape, dtype=torch.float64, device=rows.device)
+        size = max(1, _DIFFERENCES // (candidates.shape[1] * self.references.shape[1]))
+        for some, indices, to in zip(rows.split(size), candidates.split(size), squared.split(size), strict=True):
+            differences = self.references[indices].double()  # (q, W, D)
+            differences.sub_(self.queries[some].double().unsqueeze(1)).mul_(self.scale)
+            to.copy_(differences.square_().sum(dim=2))
+        return squared
+
+    def _ranked(self, rows: Tensor, squared: Tensor, candidates: Tensor, k: int) -> Tensor:
+        """Keys (Q, k) of the nearest `candidates` (Q, W) by their `squared` distances (Q, W), ascending."""
+        keys = _packed(squared, candidates)
+        if self.own:
+            keys.masked_fill_(candidates == rows.unsqueeze(1), torch.iinfo(torch.int64).max)
+        return _smallest(keys, k)
+
+    def _none_closer(self, keys: Tensor, bound: Tensor) -> Tensor:
+        """Whether (Q,) a squared distance of `bound` (Q,) or more is farther than the last of `keys` (Q, k)."""
+        last, _ = _unpacked(keys[:, -1])
+        return bound * (1.0 - 2.0 * _ROUNDING_OF_KEYS) > last
+
+    def _centred(self, vectors: Tensor) -> Tensor:
+        return (vectors.double() * self.scale).sub_(self.centre)
+
+    def _left_factor(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Queries (Q, D + 2) as factors of products, and the bound (Q,) on the error of a squared distance."""
+        queries = self._centred(self.queries[rows])
+        lengths = queries.norm(dim=1, keepdim=True)
+        factor = torch.cat([queries, -lengths.square() / 2, torch.ones_like(lengths)], dim=1)
+        numbers = torch.finfo(dtype)
+        error = (queries.shape[1] + 8) * numbers.eps / 2 * (lengths + self.longest).square_()
+        return factor.to(dtype), error.squeeze(1).add_(factor.shape[1] * numbers.tiny)
+
+    def _right_factor(self, references: Tensor) -> Tensor:
+        """References (M, D) as factors (M, D + 2) of products, in float64."""
+        references = self._centred(references)
+        lengths = references.norm(dim=1, keepdim=True)
+        return torch.cat([references, torch.ones_like(lengths), -lengths.square() / 2], dim=1)
+
+    def _right_factor_float32(self) -> Tensor:
+        """All references as factors (blocks, columns, D + 2), filled up with references that are infinitely far."""
+        if self._float32 is None:
+            rows, dimensions = self.references.shape
+            columns = min(_COLUMNS, -(-rows // max(_GROUPS)) * max(_GROUPS))
+            blocks = -(-rows // columns)
+            factor = torch.zeros(blocks * columns, dimensions + 2, device=self.references.device)
+            for start in range(0, rows, _CHUNK):
+                part = self._right_factor(self.references[start : start + _CHUNK])
+                factor[start : start + len(part)] = part
+            factor[rows:, -1] = -torch.inf
+            self._float32 = factor.view(blocks, columns, dimensions + 2)
+        return self._float32
+
+    def _right_factor_float64(self, start: int) -> Tensor:
+        """The chunk of references from `start` on as factors (columns, D + 2)."""
+        if self._float64 is None or self._float64[0] != start:
+            self._float64 = start, self._right_factor(self.references[start : start + _CHUNK])
+        return self._float64[1]
+
+    def _block_size(self, float32: bool) -> int:
+        pairs = _PAIRS.get(self.references.device.type, _PAIRS["cuda"])[0 if float32 else 1]
+        return min(max(128, pairs // min(len(self.references), _CHUNK)), 4096)
+
+
+def _rounded(squared: Tensor) -> Tensor:
+    """The bits of non-negative float64 numbers, rounded to 24 bits, halves to even."""
+    bits = squared.view(torch.int64)
+    return ((bits >> 29) & 1).add_(bits).add_((1 << 28) - 1).bitwise_and_(~_INDEX)
+
+
+def _packed(squared: Tensor, indices: Tensor) -> Tensor:
+    return _rounded(squared).bitwise_or_(indices)
+
+
+def _unpacked(keys: Tensor) -> tuple[Tensor, Tensor]:
+    return (keys & ~_INDEX).view(torch.float64), keys & _INDEX
+
+
+def _smallest(keys: Tensor, k: int) -> Tensor:
+    """The `k` smallest of each row of `keys` (Q, W), ascending."""
+    if keys.device.type != "cpu":
+        return keys.topk(k, dim=1, largest=False).values
+    array = keys.numpy()  # NumPy partitions and sorts integers several times as fast as torch
+    if k < array.shape[1]:
+        array.partition(k - 1, axis=1)
+    array[:, :k].sort(axis=1)
+    return keys[:, :k]
