@@ -1,23 +1,22 @@
-"""What the documents show is run: Python blocks as programs, and the README's commands as commands."""
+"""What the documents show is run: Python blocks as programs, the README's commands as commands."""
 
 import re
-import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
-from ccp_dml.cli import main
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+import result_figures
+from support.documents import blocks, run_commands
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(path, language):
-    return [text for kind, text in BLOCK.findall(path.read_text(encoding="utf-8")) if kind == language]
-
-
-PROGRAMS = [(path, text) for path in DOCUMENTS for text in blocks(path, "python")]
+TUTORIALS = set((ROOT / "docs" / "tutorials").glob("*.md"))  # tests/test_tutorials.py follows them
+PROGRAMS = [(path, text) for path in DOCUMENTS if path not in TUTORIALS for text in blocks(path, "python")]
 
 
 @pytest.mark.parametrize(("path", "text"), PROGRAMS, ids=[path.name for path, _ in PROGRAMS])
@@ -41,13 +40,7 @@ def test_the_own_loop_solves_several_problems(capsys, tmp_path, monkeypatch):
 def test_commands_of_the_readme_run(tmp_path, monkeypatch):
     """Each line of the README's sh block in its order, in an empty folder; trainings are cut short."""
     monkeypatch.chdir(tmp_path)
-    lines = [line for text in blocks(ROOT / "README.md", "sh") for line in text.splitlines() if line.startswith("ccp ")]
-    assert len(lines) >= 5
-    for line in lines:
-        arguments = shlex.split(line, comments=True)[1:]
-        if arguments[0] == "train":
-            arguments += ["--set", "train.max_steps=4", "--set", "train.evaluate_every=2"]
-        assert main(arguments) == 0, line
+    assert sum(run_commands(text) for text in blocks(ROOT / "README.md", "sh")) >= 5
 
 
 def test_links_between_documents_lead_somewhere():
@@ -61,3 +54,29 @@ def test_the_readme_opens_with_the_two_commands():
     opening = (ROOT / "README.md").read_text(encoding="utf-8")[:1500]
     assert "make demo" in opening
     assert "make test" in opening
+
+
+def test_figures_show_the_numbers_of_their_tables():
+    drawn = result_figures.figures((ROOT / "docs" / "results.md").read_text(encoding="utf-8"))
+    assert len(drawn) >= 4
+    for name, drawing in drawn.items():
+        file = ROOT / "docs" / "assets" / f"results-{name}.svg"
+        assert file.read_text(encoding="utf-8") == drawing, "run: python tools/result_figures.py"
+
+
+def test_source_files_that_documents_name_exist():
+    places = [ROOT, ROOT / "src" / "ccp_dml", ROOT / "docs"]
+    for path in DOCUMENTS:
+        for name in re.findall(r"`([\w./]+\.py)`", path.read_text(encoding="utf-8")):
+            assert any((place / name).exists() for place in places), f"{path.name} names {name}"
+
+
+def test_every_decision_that_the_code_names_is_explained():
+    decisions = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
+    named = {
+        number
+        for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.toml"), *DOCUMENTS]
+        for number in re.findall(r"\bD([1-9]\d?)\b", path.read_text(encoding="utf-8"))
+    }
+    for number in named:
+        assert f'<a id="d{number}"></a>**D{number}. ' in decisions, f"D{number} is named but not explained"

@@ -2,9 +2,10 @@
 
     python tools/result_figures.py    draws all of them into docs/assets
 
-A mark `<!-- figure: NAME -->` stands above each picture; the table below it is drawn into results-NAME.svg. A column of numbers is drawn
-where most of its cells are numbers, `12.3` or `12.3 ± 0.4`. Where the first column counts (1, 2, 3, ...) over more than two rows, each column
-becomes a curve in a panel of its own; otherwise each row becomes a line with a dot per column.
+A mark `<!-- figure: NAME -->` stands above each picture; the table below it is drawn into results-NAME.svg. A column
+is drawn where most of its cells are numbers, `12.3` or `12.3 ± 0.4`. Where the first column counts (1, 2, 3, ...) over
+more than two rows, each column becomes a curve in a panel of its own; otherwise each row becomes a line with a dot per
+column.
 """
 
 import re
@@ -14,7 +15,8 @@ ASSETS = Path(__file__).parents[1] / "docs" / "assets"
 PAGE = ASSETS.parent / "results.md"
 MARK = re.compile(r"<!-- figure: ([\w-]+) -->(.*?)(?=<!-- figure:|^## |\Z)", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?")
-COLOURS = ("#8a93a8", "#3aa39a", "#e07b39", "#6b6fd6")
+COLOURS = {"ccp": "#e07b39", "proxy": "#3aa39a", "radius": "#6b6fd6"}
+PLAIN = "#8a93a8"
 INK = "#757d8f"  # readable on light and on dark
 
 Value = tuple[float, float]
@@ -59,13 +61,15 @@ def span(values: list[Value]) -> tuple[float, float]:
 def ticks(low: float, high: float) -> list[float]:
     """Choose three to seven round numbers between two ends."""
     step = next(
-        base * 10.0**power
-        for power in range(-4, 5)
-        for base in (1, 2, 5)
-        if (high - low) / (base * 10.0**power) <= 6
+        base * 10.0**power for power in range(-4, 5) for base in (1, 2, 5) if (high - low) / (base * 10.0**power) <= 6
     )
     first = int(low / step) + (low > 0)
     return [number * step for number in range(first, int(high / step) + 1)]
+
+
+def colour_of(name: str) -> str:
+    """Give a method the same colour in every figure."""
+    return next((colour for part, colour in COLOURS.items() if part in name), PLAIN)
 
 
 def svg(width: int, height: int, parts: list[str]) -> str:
@@ -90,16 +94,17 @@ def dots(labels: list[str], columns: list[Column]) -> str:
         parts.append(f'<path d="M{x(tick)} {top}V{bottom}" stroke="{INK}" stroke-opacity=".25"/>')
         parts.append(f'<text x="{x(tick)}" y="{bottom + 18}" text-anchor="middle">{tick:g}</text>')
     place = left
-    for (name, _), colour in zip(columns, COLOURS, strict=False):
+    for name, _ in columns:
+        colour = colour_of(name)
         parts.append(f'<circle cx="{place}" cy="14" r="5" fill="{colour}"/><text x="{place + 10}" y="18">{name}</text>')
         place += 30 + 8 * len(name)
     for row, label in enumerate(labels):
         y = top + row_height * (row + 0.5)
         parts.append(f'<text x="{left - 14}" y="{y + 4:g}" text-anchor="end">{label}</text>')
-        for index, (_, values) in enumerate(columns):
+        for index, (name, values) in enumerate(columns):
             if value := values[row]:
                 mean, spread = value
-                height, colour = y + 7 * (index - (len(columns) - 1) / 2), COLOURS[index]
+                height, colour = y + 7 * (index - (len(columns) - 1) / 2), colour_of(name)
                 if spread:
                     ends = f"M{x(mean - spread)} {height:g}H{x(mean + spread)}"
                     parts.append(f'<path d="{ends}" stroke="{colour}" stroke-width="2"/>')
@@ -111,8 +116,8 @@ def curves(labels: list[str], columns: list[Column]) -> str:
     """Draw a panel per column, with a curve over the rows."""
     panel, height, left, right, top, bottom = 320, 200, 52, 16, 30, 164
     parts = []
-    for index, ((name, values), colour) in enumerate(zip(columns, COLOURS[1:], strict=False)):
-        offset = panel * index
+    for index, (name, values) in enumerate(columns):
+        offset, colour = panel * index, colour_of(name)
         low, high = span([value for value in values if value])
         places = []
         for tick in ticks(low, high):
