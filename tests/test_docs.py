@@ -12,7 +12,7 @@ import result_figures
 from support.documents import blocks, run_commands
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 TUTORIALS = set((ROOT / "docs" / "tutorials").glob("*.md"))  # tests/test_tutorials.py follows them

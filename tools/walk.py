@@ -27,6 +27,8 @@ def walk(arguments: list[str]) -> list[str]:
         code = frame.f_code
         if event != "call" or PACKAGE not in code.co_filename or code.co_name in IGNORED or code in class_bodies:
             return
+        if not code.co_filename.endswith(".py"):  # a template of a page
+            return
         if "__module__" in code.co_names and code.co_argcount == 0 and "__qualname__" in code.co_names:
             class_bodies.add(code)  # a class is being defined: part of an import
             return

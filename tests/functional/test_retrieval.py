@@ -7,7 +7,7 @@ from ccp_dml.functional.retrieval import RetrievalScores, nearest_references, re
 
 
 def brute_force(e, y, r=None, ry=None, k=(1,)) -> RetrievalScores:
-    """The definitions of the specification, query by query, in plain Python numbers."""
+    """The definitions of docs/glossary.md, query by query, in plain Python numbers."""
     own = r is None
     queries, labels = e.tolist(), y.tolist()
     references, ref_labels = (queries, labels) if r is None else (r.tolist(), ry.tolist())

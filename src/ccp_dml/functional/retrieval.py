@@ -1,4 +1,4 @@
-"""Exact retrieval: nearest references and the scores P@1, R@k, P@R and MAP@R (specification, section 4)."""
+"""Exact retrieval: nearest references and the scores P@1, R@k, P@R and MAP@R (docs/glossary.md defines them)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
