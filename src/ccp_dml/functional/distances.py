@@ -6,10 +6,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from ccp_dml.functional.gradients import first_derivative_only
 
 # Squared distances below this share of |a|^2 + |b|^2 are rounding noise of the double-precision sum, not distance.
 _ROUNDING_NOISE = 1e-14
+# Shorter vectors are divided by this instead of by their length, so that zero stays zero.
+_L2_FLOOR = 1e-12
 # Pairs computed at a time: what stays in a processor's cache, and what keeps a GPU busy.
 _BLOCK_PAIRS = {"cpu": 1 << 17, "cuda": 1 << 24}
 
@@ -22,7 +25,7 @@ def clip_normalise(v: Tensor) -> Tensor:
 
 def l2_normalise(v: Tensor) -> Tensor:
     """`v / ||v||` over the last dimension; a zero vector stays zero."""
-    return F.normalize(at_least_float32(v), dim=-1).to(v.dtype)
+    return F.normalize(at_least_float32(v), dim=-1, eps=_L2_FLOOR).to(v.dtype)
 
 
 def leave_as_is(v: Tensor) -> Tensor:
@@ -35,6 +38,17 @@ NORMALISERS: dict[str, Callable[[Tensor], Tensor]] = {
     "l2": l2_normalise,
     "none": leave_as_is,
 }
+
+
+def normalising_factors(norms: Tensor, normalise: str) -> tuple[Tensor, Tensor]:
+    """Factors c that normalise vectors of the given `norms`, and which vectors are long; both of the norms' shape.
+
+    The normaliser of that name makes c v of a vector v. Of a long vector, it keeps the direction alone.
+    """
+    if normalise == "none":
+        return torch.ones_like(norms), torch.zeros_like(norms, dtype=torch.bool)
+    floor = {"clip": 1.0, "l2": _L2_FLOOR}[normalise]
+    return norms.clamp(min=floor).reciprocal_(), norms > floor
 
 
 def at_least_float32(v: Tensor) -> Tensor:
@@ -91,7 +105,7 @@ class _Distances(torch.autograd.Function):
         return distances
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b, distances = ctx.saved_tensors
         with torch.autocast(a.device.type, enabled=False):

@@ -1,6 +1,8 @@
-"""Terms whose gradient is known in closed form, added without an autograd graph."""
+"""Gradients by formula: added without an autograd graph, or computed where autograd would waste memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,3 +14,20 @@ def add_to_gradients(parameters: Sequence[Tensor], directions: Sequence[Tensor],
     pairs = [(value.grad, way) for value, way in zip(parameters, directions, strict=True) if value.grad is not None]
     if pairs and weight:
         torch._foreach_add_([gradient for gradient, _ in pairs], [way for _, way in pairs], alpha=weight)
+
+
+def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse second derivatives in the `backward` of an autograd function.
+
+    torch's own `once_differentiable` lets them pass as zeros where the incoming gradient is a constant.
+    """
+
+    @wraps(backward)
+    def guarded(ctx: Any, *grads: Tensor) -> Any:
+        if torch.is_grad_enabled():  # only so under create_graph=True
+            raise RuntimeError(
+                "this function has no second derivative: call backward or grad without create_graph=True"
+            )
+        return backward(ctx, *grads)
+
+    return guarded

@@ -11,11 +11,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class MeasuredPairs:
-    """Distances or similarities (B, R) that a loss has asked for, and which of them are of one class."""
+    """Distances or similarities (B, U) that a loss has asked for, and which of them are of one class."""
 
     values: Tensor
     positive: Tensor
     negative: Tensor
+    left_out: int = 0  # negative pairs that the loss did not ask for, because they do not count
+
+    @property
+    def size(self) -> int:
+        return self.values.numel() + self.left_out
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,17 @@ def recorded_pairs() -> Iterator[list[MeasuredPairs]]:
         _record.reset(token)
 
 
-def note_pairs(values: Tensor, positive: Tensor, negative: Tensor) -> None:
-    """Tell whoever records that a loss is about to use `values` (B, R); nobody does in an ordinary step."""
+def recording() -> bool:
+    """Whether anybody wants to know of pairs."""
+    return _record.get() is not None
+
+
+def note_pairs(values: Tensor, positive: Tensor, negative: Tensor, left_out: int = 0) -> None:
+    """Tell whoever records that a loss is about to use `values` (B, U); nobody does in an ordinary step."""
     record = _record.get()
     if record is not None and values.requires_grad:
         values.retain_grad()
-        record.append(MeasuredPairs(values, positive, negative))
+        record.append(MeasuredPairs(values, positive, negative, left_out))
 
 
 def pair_activity(record: list[MeasuredPairs]) -> PairActivity | None:
@@ -53,18 +63,21 @@ def pair_activity(record: list[MeasuredPairs]) -> PairActivity | None:
     measured = [pairs for pairs in record if pairs.values.grad is not None]
     if not measured:
         return None
-    pairs = max(measured, key=lambda candidate: candidate.values.numel())
+    pairs = max(measured, key=lambda candidate: candidate.size)
     assert pairs.values.grad is not None
     weights, positive, negative = pairs.values.grad.cpu(), pairs.positive.cpu(), pairs.negative.cpu()
-    return PairActivity(float(active_share(weights, positive)), float(active_share(weights, negative)))
+    of_negatives = active_share(weights, negative, pairs.left_out)
+    return PairActivity(float(active_share(weights, positive)), float(of_negatives))
 
 
-def active_share(weights: Tensor, mask: Tensor) -> Tensor:
-    """The share of the masked pairs that the loss learns from: (sum |w|)^2 / (n sum w^2), 0 to 1.
+def active_share(weights: Tensor, mask: Tensor, left_out: int = 0) -> Tensor:
+    """The share that the loss learns from, of the masked pairs and of `left_out` ones without weight.
+
+    It is (sum |w|)^2 / (n sum w^2), 0 to 1.
 
     With equal weights, as in a hinge, it is the share of pairs with any; a smooth loss, which gives every pair a
     little, counts as many as would do the same with equal weights. 0 without pairs.
     """
     weights = weights.abs().double() * mask  # in double, the squares of a scaled loss neither overflow nor vanish
-    squares = mask.sum() * weights.square().sum()
+    squares = (mask.sum() + left_out) * weights.square().sum()
     return torch.where(squares > 0, weights.sum().square() / squares, 0.0)

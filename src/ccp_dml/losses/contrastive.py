@@ -43,7 +43,9 @@ class ContrastiveLoss(nn.Module):
         ref_embeddings: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Tensor:
-        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise)
+        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise).nearer_than(
+            self.negative_margin
+        )
         distances, (positive, negative) = pairs.distances(), pairs.masks()
         too_far = torch.relu(distances - self.positive_margin) * positive
         too_close = torch.relu(self.negative_margin - distances) * negative
@@ -84,7 +86,7 @@ class CosineContrastiveLoss(nn.Module):
         ref_embeddings: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Tensor:
-        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise)
+        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise).more_similar_than(self.margin)
         similarities, (positive, negative) = pairs.similarities(), pairs.masks()
         too_unlike = torch.relu(1.0 - similarities) * positive
         too_alike = torch.relu(similarities - self.margin) * negative

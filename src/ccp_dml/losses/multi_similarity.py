@@ -1,10 +1,12 @@
 """Multi-similarity loss (MS)."""
 
+from typing import Any
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ccp_dml.losses.pairs import check_normalise, pair_up
+from ccp_dml.functional.gradients import first_derivative_only
+from ccp_dml.losses.pairs import Pairs, check_normalise, pair_up
 
 
 class MultiSimilarityLoss(nn.Module):
@@ -42,16 +44,52 @@ class MultiSimilarityLoss(nn.Module):
         ref_labels: Tensor | None = None,
     ) -> Tensor:
         pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise)
-        above_base = pairs.similarities() - self.base
-        pull = _log_one_plus_sum_exp(-self.alpha * above_base, pairs.positive) / self.alpha  # (B,)
-        push = _log_one_plus_sum_exp(self.beta * above_base, pairs.negative) / self.beta  # (B,)
-        return (pull + push).sum() / max(len(embeddings), 1)
+        of_anchors: Tensor = _PullAndPush.apply(
+            pairs.similarities(), pairs.of_shared_classes(), self.alpha, self.beta, self.base
+        )
+        return of_anchors.sum() / max(len(embeddings), 1)
 
     def extra_repr(self) -> str:
         return f"{self.alpha=}, {self.beta=}, {self.base=}, {self.normalise=}".replace("self.", "")
 
 
-def _log_one_plus_sum_exp(exponents: Tensor, mask: Tensor) -> Tensor:
-    """`log(1 + sum of exp(exponents))` (B,) over the masked part of each row of `exponents` (B, R)."""
-    # The appended zero is the "1 +"; it also keeps the gradient of a row without any pair from becoming inf - inf.
-    return torch.logsumexp(F.pad(exponents.masked_fill(~mask, -torch.inf), (0, 1)), dim=1)
+class _PullAndPush(torch.autograd.Function):
+    """The loss of each anchor (B,), given its similarities s (B, R).
+
+    With x = s - base, the weights of the pairs, which are also the gradient, need the same exponentials as the loss:
+
+        dL/ds = -exp(-alpha x) / (1 + sum over positives of exp(-alpha x))     where the pair is positive
+        dL/ds =  exp( beta x)  / (1 + sum over negatives of exp( beta x))      where it is negative
+
+    `own` has the columns where positives can be: all others hold negatives alone.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, similarities: Tensor, own: Pairs, alpha: float, beta: float, base: float) -> Tensor:
+        columns = slice(None) if own.columns is None else own.columns
+        of_own = similarities[:, columns]  # (B, U)
+        pulling = of_own.sub(base).mul_(-alpha).masked_fill_(~own.positive, -torch.inf)
+        pull, pull_total = _log_one_plus_sum_exp_(pulling)
+        weights = similarities - base  # (B, R)
+        weights[:, columns] = (of_own - base).masked_fill_(own.same_class, -torch.inf)
+        push, total = _log_one_plus_sum_exp_(weights.mul_(beta))
+        weights[:, columns] -= pulling * (total / pull_total)  # where one of them is not zero, the other is
+        ctx.save_for_backward(weights, total)
+        return (pull / alpha + push / beta).squeeze(1)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        weights, total = ctx.saved_tensors
+        return weights * (grad.unsqueeze(1) / total), None, None, None, None
+
+
+def _log_one_plus_sum_exp_(exponents: Tensor) -> tuple[Tensor, Tensor]:
+    """`log(1 + sum of exp(exponents))` of each row, and a total (B, 1) each.
+
+    In place, `exponents` (B, R) become the derivatives of the rows' results times their totals.
+    """
+    rows, length = exponents.shape
+    highest = exponents.amax(1, keepdim=True).clamp_(min=0.0) if length else exponents.new_zeros(rows, 1)
+    total = exponents.sub_(highest).exp_().sum(1, keepdim=True) + torch.exp(-highest)  # the last is the "1 +"
+    return highest + total.log(), total

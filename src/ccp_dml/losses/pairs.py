@@ -1,37 +1,101 @@
 """Which references are positives and which negatives of which anchor: what all pair losses start from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from ccp_dml.functional.distances import NORMALISERS, at_least_float32, pairwise_distances, pairwise_similarities
-from ccp_dml.losses.activity import note_pairs
+from ccp_dml.functional.distances import NORMALISERS, at_least_float32
+from ccp_dml.losses.activity import note_pairs, recording
+from ccp_dml.losses.nearby import columns_above, columns_within
+from ccp_dml.losses.reference_values import distances_to, similarities_to
+
+# From so many pairs on, looking for the references that count pays off: soon on a processor (measured: from 50,000).
+# On a GPU, a list of unknown length makes the step wait for the device, so it has to save gigabytes.
+_PAIRS_WORTH_A_SEARCH = {"cpu": 1 << 16, "cuda": 1 << 27}
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Normalised vectors with the relation of every anchor to every reference."""
+    """Anchors, references, and the relation of every anchor to every reference that counts.
 
-    anchors: Tensor  # (B, D)
-    references: Tensor  # (R, D)
-    positive: Tensor  # (B, R) bool: same class; a sample is no positive of itself
-    negative: Tensor  # (B, R) bool: another class
+    All R references count (U = R) until a loss says which do. The others are negatives that it cannot feel.
+    """
+
+    anchors: Tensor  # (B, D), normalised
+    labels: Tensor  # (B,)
+    references: Tensor  # (R, D), as given
+    ref_labels: Tensor  # (R,)
+    normalise: str  # what is still to be done to the references
+    same_set: bool  # whether the references are the anchors themselves
+    columns: Tensor | None = None  # (U,) the references that count; None: all
+
+    @cached_property
+    def same_class(self) -> Tensor:
+        """Whether anchor and reference are of one class (B, U)."""
+        ref_labels = self.ref_labels if self.columns is None else self.ref_labels[self.columns]
+        return self.labels[:, None] == ref_labels[None, :]
+
+    @cached_property
+    def positive(self) -> Tensor:
+        """Whether a pair is of one class (B, U); a sample is no positive of itself."""
+        return self.same_class.clone().fill_diagonal_(False) if self.same_set else self.same_class
+
+    @cached_property
+    def negative(self) -> Tensor:
+        """Whether a pair is of two classes (B, U)."""
+        return ~self.same_class
 
     def masks(self) -> tuple[Tensor, Tensor]:
         """`positive` and `negative` as numbers 1 and 0, which multiply terms faster than booleans do."""
         return self.positive.to(self.anchors.dtype), self.negative.to(self.anchors.dtype)
 
     def distances(self) -> Tensor:
-        """L2 distances (B, R)."""
-        return self._noted(pairwise_distances(self.anchors, self.references))
+        """L2 distances (B, U)."""
+        return self._noted(distances_to(self.anchors, self.references, self.normalise, self.columns))
 
     def similarities(self) -> Tensor:
-        """Dot products (B, R); cosines where the vectors have unit length."""
-        return self._noted(pairwise_similarities(self.anchors, self.references))
+        """Dot products (B, U); cosines where the vectors have unit length."""
+        return self._noted(similarities_to(self.anchors, self.references, self.normalise, self.columns))
+
+    @property
+    def are_many(self) -> bool:
+        """Whether it is worth while to look for the references that count."""
+        least = _PAIRS_WORTH_A_SEARCH.get(self.anchors.device.type, _PAIRS_WORTH_A_SEARCH["cuda"])
+        return not self.same_set and len(self.labels) * len(self.ref_labels) >= least
+
+    def nearer_than(self, reach: Tensor | float) -> "Pairs":
+        """Leave out references of other classes that no anchor has within its `reach`, (B, 1) or one for all."""
+        if not self.are_many:
+            return self
+        return self._with(columns_within(self.anchors.detach(), self.references, self.normalise, reach))
+
+    def more_similar_than(self, least: float) -> "Pairs":
+        """Leave out references of other classes to which no anchor has a similarity above `least`."""
+        if not self.are_many:
+            return self
+        return self._with(columns_above(self.anchors.detach(), self.references, self.normalise, least))
+
+    def of_shared_classes(self) -> "Pairs":
+        """Leave out all references of other classes than the anchors'."""
+        return self._with(self._of_shared_class) if self.are_many else self
+
+    @cached_property
+    def _of_shared_class(self) -> Tensor:
+        """Whether a reference (R,) is of the class of some anchor."""
+        return torch.isin(self.ref_labels, self.labels.unique())
+
+    def _with(self, wanted: Tensor) -> "Pairs":
+        """Keep the `wanted` references (R,) and all positives."""
+        columns = (self._of_shared_class | wanted).nonzero().squeeze(1)
+        return self if 2 * len(columns) > len(wanted) else replace(self, columns=columns)  # a long list saves nothing
 
     def _noted(self, values: Tensor) -> Tensor:
-        note_pairs(values, self.positive, self.negative)
+        if not recording():
+            return values
+        left_out = 0 if self.columns is None else len(self.labels) * (len(self.ref_labels) - len(self.columns))
+        note_pairs(values, self.positive, self.negative, left_out)
         return values
 
 
@@ -50,23 +114,14 @@ def pair_up(
     if (ref_embeddings is None) != (ref_labels is None):
         raise ValueError("ref_embeddings and ref_labels belong together: give both or neither")
     _check_labelled("", embeddings, labels)
-    same_set = ref_embeddings is None or ref_labels is None
-    ref_embeddings = embeddings if ref_embeddings is None else ref_embeddings
-    ref_labels = labels if ref_labels is None else ref_labels
+    anchors = NORMALISERS[normalise](at_least_float32(embeddings))
+    labels = labels.to(embeddings.device)
+    if ref_embeddings is None or ref_labels is None:
+        return Pairs(anchors, labels, anchors, labels, "none", same_set=True)
     _check_labelled("ref_", ref_embeddings, ref_labels)
     if embeddings.shape[1] != ref_embeddings.shape[1]:
         raise ValueError(f"embeddings have {embeddings.shape[1]} dimensions, ref_embeddings {ref_embeddings.shape[1]}")
-
-    normaliser = NORMALISERS[normalise]
-    anchors = normaliser(at_least_float32(embeddings))
-    references = anchors if same_set else normaliser(at_least_float32(ref_embeddings))
-
-    labels, ref_labels = labels.to(embeddings.device), ref_labels.to(embeddings.device)
-    positive = labels[:, None] == ref_labels[None, :]
-    negative = ~positive
-    if same_set:
-        positive.fill_diagonal_(False)
-    return Pairs(anchors, references, positive, negative)
+    return Pairs(anchors, labels, ref_embeddings, ref_labels.to(labels), normalise, same_set=False)
 
 
 def mean_of_non_zero(terms: Tensor) -> Tensor:

@@ -1,11 +1,15 @@
 """Triplet margin loss over all triplets, without ever listing them."""
 
+from functools import partial
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ccp_dml.losses.pairs import check_normalise, pair_up
+from ccp_dml.losses.pairs import Pairs, check_normalise, pair_up
 
-_BLOCK_ELEMENTS = 1 << 22  # pairs sorted at a time: bounds the temporaries of very large reference sets
+_BLOCK_ELEMENTS = 1 << 22  # pairs counted at a time: bounds the temporaries of very large reference sets
+_FEW_POSITIVES = 64  # up to so many of an anchor, comparing all negatives with each is faster than sorting them
 
 
 class TripletLoss(nn.Module):
@@ -13,8 +17,8 @@ class TripletLoss(nn.Module):
 
         mean of non-zero (d_ap - d_an + margin)_+ over all anchors a, their positives p and their negatives n
 
-    Sorting the distances of each anchor tells in how many violated triplets each pair takes part, which is all that the
-    sum and its gradient need: O(B R log R) time and O(B R) memory for O(B R^2) triplets.
+    The sum and its gradient only need to know in how many violated triplets each pair takes part: O(B R) memory for
+    O(B R^2) triplets. Negatives farther than an anchor's farthest positive and the margin are in none.
 
     Inputs: `embeddings` (B, D), `labels` (B,), optionally `ref_embeddings` (R, D), `ref_labels` (R,). Output: a scalar.
     With `references_as_anchors`, each reference (a proxy, say) is an anchor, and the samples are its positives and
@@ -44,6 +48,9 @@ class TripletLoss(nn.Module):
         ref_labels: Tensor | None = None,
     ) -> Tensor:
         pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise)
+        if pairs.are_many:
+            own = pairs.of_shared_classes()
+            pairs = own if self.references_as_anchors else pairs.nearer_than(_reach(own, self.margin))
         distances, positive, negative = pairs.distances(), pairs.positive, pairs.negative
         if self.references_as_anchors:
             distances, positive, negative = distances.T, positive.T, negative.T
@@ -59,15 +66,42 @@ class TripletLoss(nn.Module):
 
 
 @torch.no_grad()
+def _reach(pairs: Pairs, margin: float) -> Tensor:
+    """How near a negative must be to an anchor to be in a violated triplet (B, 1); -inf without positives."""
+    of_positives = pairs.distances().masked_fill(~pairs.positive, -torch.inf)
+    return F.pad(of_positives, (0, 1), value=-torch.inf).amax(1, keepdim=True) + margin
+
+
+@torch.no_grad()
 def _violated_triplets(distances: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
     """In how many triplets with `d_an < d_ap + margin` each pair takes part: (A, R), of `distances`' type."""
+    # How many positives an anchor has must be known beforehand; other devices would have to be waited for.
+    most = int(positive.sum(1).amax()) if distances.device.type == "cpu" and distances.numel() else None
+    count = _count_by_sorting if most is None or most > _FEW_POSITIVES else partial(_count_by_comparing, most=most)
     counts = torch.zeros_like(distances)
     rows = max(1, _BLOCK_ELEMENTS // max(distances.shape[1], 1))
     for start in range(0, len(distances), rows):
         block = slice(start, start + rows)
         reach = (distances[block] + margin).masked_fill(~positive[block], -torch.inf)  # below every distance
         of_negatives = distances[block].masked_fill(~negative[block], torch.inf)
-        negatives_in_reach = torch.searchsorted(of_negatives.sort(dim=1).values, reach)
-        positives_out_of_reach = torch.searchsorted(reach.sort(dim=1).values, of_negatives, right=True)
-        counts[block] = torch.where(positive[block], negatives_in_reach, distances.shape[1] - positives_out_of_reach)
+        counts[block] = count(reach, of_negatives)
     return counts
+
+
+def _count_by_sorting(reach: Tensor, of_negatives: Tensor) -> Tensor:
+    """For each positive, the negatives within its `reach`; for each negative, the positives that reach it (A, R)."""
+    negatives_in_reach = torch.searchsorted(of_negatives.sort(dim=1).values, reach)
+    positives_out_of_reach = torch.searchsorted(reach.sort(dim=1).values, of_negatives, right=True)
+    return torch.where(reach > -torch.inf, negatives_in_reach, reach.shape[1] - positives_out_of_reach)
+
+
+def _count_by_comparing(reach: Tensor, of_negatives: Tensor, most: int) -> Tensor:
+    """The same, where no anchor has more than `most` positives: a pass over the negatives for each of them."""
+    counts = torch.zeros_like(of_negatives)
+    reaches, places = reach.topk(most, dim=1)  # (A, most)
+    negatives_in_reach = torch.empty_like(reaches)
+    for number in range(most):
+        reached = of_negatives < reaches[:, number : number + 1]
+        counts += reached
+        negatives_in_reach[:, number] = reached.sum(1)
+    return counts.scatter_add_(1, places, negatives_in_reach)  # an anchor with fewer positives adds zeros
