@@ -1,7 +1,6 @@
 """Gradients by formula: added without an autograd graph, or computed where autograd would waste memory."""
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any
 
 import torch
@@ -22,7 +21,6 @@ def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     torch's own `once_differentiable` lets them pass as zeros where the incoming gradient is a constant.
     """
 
-    @wraps(backward)
     def guarded(ctx: Any, *grads: Tensor) -> Any:
         if torch.is_grad_enabled():  # only so under create_graph=True
             raise RuntimeError(
