@@ -1,5 +1,7 @@
 """Locks between processes."""
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -52,3 +54,41 @@ def test_who_waited_for_a_removed_lock_does_not_hold_it_beside_its_successor(tmp
     finally:
         leave.set()
         thread.join()
+
+
+def test_who_waits_says_so_once_and_then_holds_the_lock(tmp_path):
+    file, told = tmp_path / "a.lock", threading.Event()
+
+    def holder():
+        with lock(file, "busy"):
+            held.set()
+            told.wait(30)
+
+    held = threading.Event()
+    thread = threading.Thread(target=holder)
+    thread.start()
+    assert held.wait(30)
+    calls = []
+
+    def on_waiting():
+        calls.append("waiting")
+        told.set()
+
+    with lock(file, "busy", 30.0, on_waiting):
+        thread.join()
+    assert calls == ["waiting"]
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from ccp_dml.foundation.locks import lock\n"
+        f"with lock(Path({str(tmp_path / 'a.lock')!r}), 'busy'):\n    print('held', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(UserError, match="busy"), lock(tmp_path / "a.lock", "busy"):
+        pytest.fail("two hold it")
+    process.kill()
+    process.wait()
+    with lock(tmp_path / "a.lock", "busy"):
+        pass

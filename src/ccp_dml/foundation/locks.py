@@ -1,11 +1,10 @@
-"""Locks that vanish with the process that holds them, however it ends."""
+"""Locks between processes that vanish with the process that holds them, however it ends."""
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
+
+from filelock import FileLock, Timeout
 
 from ccp_dml.errors import UserError
 
@@ -14,25 +13,31 @@ from ccp_dml.errors import UserError
 def lock(
     file: Path, refusal: str, patience_seconds: float = 0.0, on_waiting: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
-    """Hold `file` alone; a UserError with the sentence `refusal` if another process does not let go of it in time.
+    """Hold `file` alone while the block runs; its folder is made if need be.
 
-    `on_waiting` is called where there is one to wait for.
     Whoever holds the lock may remove the file: those who wait for it then wait for its successor.
+
+    Args:
+        file: stands for the lock; it stays behind unless the holder removes it.
+        refusal: the sentence of the UserError that is raised if another process does not let go in time.
+        patience_seconds: how long to wait.
+        on_waiting: called once, if there is somebody to wait for.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    deadline, is_waiting = monotonic() + patience_seconds, False
-    while True:
-        with file.open("a") as handle:
-            while not _taken(handle.fileno()):
-                if monotonic() >= deadline:
-                    raise UserError(refusal)
-                if not is_waiting:
-                    is_waiting = True
-                    on_waiting()
-                sleep(0.05)
-            if _is_open_at(file, handle.fileno()):
-                yield
-                return
+    held = FileLock(file)
+    try:
+        try:
+            held.acquire(timeout=0)
+        except Timeout:
+            if patience_seconds > 0:
+                on_waiting()
+            held.acquire(timeout=patience_seconds)
+    except Timeout:
+        raise UserError(refusal) from None
+    try:
+        yield
+    finally:
+        held.release()
 
 
 @contextmanager
@@ -50,19 +55,3 @@ def alone_in(folder: Path, patience_seconds: float = 0.0) -> Iterator[None]:
             yield
         finally:
             file.unlink(missing_ok=True)
-
-
-def _is_open_at(file: Path, descriptor: int) -> bool:
-    """Whether the open file is still the one that its path leads to."""
-    try:
-        return os.path.samestat(file.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
-def _taken(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
