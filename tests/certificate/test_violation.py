@@ -7,9 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from ccp_dml.certificate.constraint import Constraint, of_contrastive_loss, of_cosine_contrastive_loss
+from ccp_dml.certificate.constraint import Constraint, of_loss
 from ccp_dml.certificate.distance_law import pair_laws, threshold_grid
 from ccp_dml.certificate.violation import clopper_pearson, draw_independent, false_matches, misses, quantile_interval
+from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss
 
 BETA = 0.3
 ROUNDS = 300
@@ -48,7 +49,7 @@ def test_points_anywhere_on_a_circle():
 
 def test_two_gaussians():
     """Distances within are |N(0, 2 s^2)|, between |N(g, 2 s^2)|; so are the means of the contrastive terms known."""
-    sigma, gap, constraint = 0.1, 0.5, of_contrastive_loss(0.0, 2 * BETA)
+    sigma, gap, constraint = 0.1, 0.5, of_loss(ContrastiveLoss(0.0, 2 * BETA))
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(4000) % 2
     points = (gap * labels + sigma * torch.randn(4000, generator=generator, dtype=torch.float64)).unsqueeze(1)
@@ -126,7 +127,7 @@ def test_unequal_classes_are_covered_for_the_weights_that_the_estimate_has():
 @pytest.mark.parametrize("margins", [(0.0, 0.4), (0.2, 1.0), (0.5, 0.6), None], ids=str)
 def test_the_bound_is_never_below_the_probability(margins, inside):
     generator = torch.Generator().manual_seed(0)
-    constraint = of_cosine_contrastive_loss(0.5) if margins is None else of_contrastive_loss(*margins)
+    constraint = of_loss(CosineContrastiveLoss(0.5)) if margins is None else of_loss(ContrastiveLoss(*margins))
     for spread in (0.05, 0.3, 1.0):
         centres = torch.randn(6, 4, generator=generator, dtype=torch.float64)
         labels = torch.arange(60) % 6
@@ -143,7 +144,7 @@ def test_the_bound_is_never_below_the_probability(margins, inside):
 def test_the_bound_of_c1_is_the_mean_of_its_terms_over_alpha():
     generator = torch.Generator().manual_seed(0)
     points, labels = on_circle(40, generator), torch.arange(40) % 4
-    missed, false = violations(points, labels, of_cosine_contrastive_loss(0.5))
+    missed, false = violations(points, labels, of_loss(CosineContrastiveLoss(0.5)))
     similarities = points @ points.T
     same = (labels[:, None] == labels[None]) & ~torch.eye(40, dtype=torch.bool)
     different = labels[:, None] != labels[None]
@@ -153,7 +154,7 @@ def test_the_bound_of_c1_is_the_mean_of_its_terms_over_alpha():
 
 def test_a_set_of_one_class_says_nothing_about_others():
     points = torch.rand(10, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    _, false = violations(points, torch.zeros(10, dtype=torch.int64), of_contrastive_loss(0.2, 1.0))
+    _, false = violations(points, torch.zeros(10, dtype=torch.int64), of_loss(ContrastiveLoss(0.2, 1.0)))
     for rate in (false.by_images, false.by_classes):
         assert (rate.estimate, rate.low, rate.high, rate.pairs) == (None, 0.0, 1.0, 0)
     assert false.bound is None

@@ -202,12 +202,12 @@ def test_values_that_make_no_certificate_are_refused_and_the_old_one_stays(featu
     run = train(features, "c2", tmp_path / "run")
     before = written(run)
     for option, value, *words in (
-        ("--beta", 2.5, "--beta 2.5", "between 0 and 2"),
-        ("--beta", 0, "--beta 0", "between 0 and 2"),
-        ("--alpha", 0.9, "--alpha 0.9", "beta is 0.25"),
-        ("--false-match-rate", 1, "--false-match-rate 1"),
-        ("--confidence", 95, "--confidence 95", "0.95"),
-        ("--pairs", 0, "--pairs 0"),
+        ("--beta", 2.5, "beta = 2.5", "between 0 and 2"),
+        ("--beta", 0, "beta = 0", "between 0 and 2"),
+        ("--alpha", 0.9, "alpha = 0.9", "beta is 0.25"),
+        ("--false-match-rate", 1, "rate lies between 0 and 1"),
+        ("--confidence", 95, "confidence of 95", "0.95"),
+        ("--pairs", 0, "0 pairs"),
     ):
         refused(capsys, [run, option, value], *words)
     assert written(run) == before

@@ -92,3 +92,8 @@ def test_c2_refuses_margins_in_the_wrong_order(margins):
 def test_c1_refuses_a_margin_that_is_no_similarity():
     with pytest.raises(ValueError, match=r"\[-1, 1\], got 2"):
         CosineContrastiveLoss(2.0)
+
+
+def test_the_losses_state_the_chance_constraint_that_they_bound():
+    assert ContrastiveLoss(0.2, 1.0).chance_constraint() == (0.6, 0.4, "distance")
+    assert CosineContrastiveLoss(0.5).chance_constraint() == (math.sqrt(0.5), 0.25, "half squared distance")

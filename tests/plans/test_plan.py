@@ -5,7 +5,7 @@ import tomli_w
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.errors import UserError
-from ccp_dml.plans.plan import Standing, plan_run, refuse_changed, standing
+from ccp_dml.plans.plan import RunState, plan_run, refuse_changed, state_of
 
 
 def planned(folder, *settings):
@@ -32,15 +32,15 @@ def test_the_cost_is_known_only_with_a_limit(tmp_path):
     assert planned(tmp_path, "train.max_steps=300").steps == 300
 
 
-def test_standing_tells_open_partly_and_done(tmp_path):
+def test_the_state_of_a_run_is_open_partly_and_done(tmp_path):
     run = planned(tmp_path / "run")
-    assert standing(run.folder) == Standing("open", 0)
+    assert state_of(run.folder) == RunState("open", 0)
     started(run)
-    assert standing(run.folder) == Standing("partly", 0)
+    assert state_of(run.folder) == RunState("partly", 0)
     (run.folder / "metrics.jsonl").write_text('{"step": 25}\n{"step": 50}\n{"step": 7')  # killed while writing
-    assert standing(run.folder) == Standing("partly", 50)
+    assert state_of(run.folder) == RunState("partly", 50)
     (run.folder / "result.json").write_text("{}")
-    assert standing(run.folder) == Standing("done", 50)
+    assert state_of(run.folder) == RunState("done", 50)
 
 
 def test_a_folder_with_other_settings_is_refused(tmp_path):

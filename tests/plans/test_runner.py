@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ccp_dml.errors import UserError
-from ccp_dml.plans.plan import plan_run, standing
+from ccp_dml.plans.plan import plan_run, state_of
 from ccp_dml.plans.rehearsal import rehearse
 from ccp_dml.plans.runner import PlanWatcher, execute, how_it_died, machine_shares
 
@@ -56,7 +56,7 @@ def test_a_killed_worker_is_replaced_and_finished_runs_are_never_repeated(featur
         ("finished", "first"),
         ("finished", "second"),
     ]
-    assert standing(good[0].folder).state == standing(good[1].folder).state == "done"
+    assert state_of(good[0].folder).state == state_of(good[1].folder).state == "done"
     assert not multiprocessing.active_children()
     again = Diary()
     assert execute(good, workers=2, watcher=again) == []

@@ -7,7 +7,7 @@ import pytest
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_json
 from ccp_dml.foundation.locks import lock
-from ccp_dml.plans.plan import plan_run, standing
+from ccp_dml.plans.plan import plan_run, state_of
 from ccp_dml.plans.worker import Failed, Finished, Share, attempt, remember_last, with_share
 from ccp_dml.records.logbook import environment
 from ccp_dml.runs.datasets import build_data
@@ -38,7 +38,7 @@ def test_a_run_is_trained_and_told(features, tmp_path, capfd):
     outcome = attempt(run, ALONE, build_data, parent)
     assert isinstance(outcome, Finished)
     assert outcome.result == json.loads((run.folder / "result.json").read_text())
-    assert standing(run.folder).state == "done"
+    assert state_of(run.folder).state == "done"
     assert parent.messages[0].step == 0
     log = (run.folder / "log.txt").read_text()
     assert "step 4 " in log
@@ -59,8 +59,8 @@ def test_an_interrupted_run_goes_on_to_the_same_result(features, tmp_path):
         patch.setattr("ccp_dml.plans.worker.SECONDS_BETWEEN_STEPS_TOLD", -1.0)
         with pytest.raises(KeyboardInterrupt):
             attempt(broken, ALONE, build_data, Interrupt())
-    assert standing(broken.folder).state == "partly"
-    assert standing(broken.folder).step == 4
+    assert state_of(broken.folder).state == "partly"
+    assert state_of(broken.folder).step == 4
     assert isinstance(attempt(broken, ALONE, build_data, Parent()), Finished)
     assert "Resuming at step 4" in (broken.folder / "log.txt").read_text()
     results = [json.loads((run.folder / "result.json").read_text()) for run in (whole, broken)]

@@ -84,7 +84,7 @@ def entries(tmp_path):
 
 def training_features(config, watcher=None):
     part = build_data(config.data).train
-    return FrozenFeatures().see(config, part, watcher or Watcher(), augmented=True)
+    return FrozenFeatures().inputs_of(config, part, watcher or Watcher(), augmented=True)
 
 
 def trained(config, folder):
@@ -149,9 +149,9 @@ def test_the_second_run_finds_what_the_first_one_computed(settings, tmp_path):
 def test_a_process_sees_each_part_once(settings, monkeypatch):
     config, frozen = settings(), FrozenFeatures()
     halves = build_data(config.data)
-    first = frozen.see(config, halves.train, Watcher(), augmented=True)
+    first = frozen.inputs_of(config, halves.train, Watcher(), augmented=True)
     monkeypatch.setattr("ccp_dml.runs.feature_store.FeatureStore.read", lambda *_: pytest.fail("read again"))
-    assert frozen.see(config, halves.train, Watcher(), augmented=True) is first
+    assert frozen.inputs_of(config, halves.train, Watcher(), augmented=True) is first
 
 
 @pytest.mark.parametrize("change", ["image", "weights", "crop", "views", "pooling", "precision"])
@@ -199,10 +199,10 @@ def test_views_do_not_depend_on_how_many_images_fit_into_memory(settings, tmp_pa
 def test_a_process_that_is_asked_for_other_features_does_not_give_the_old_ones(settings, tmp_path):
     frozen, counter = FrozenFeatures(), Counter()
     part = build_data(settings().data).train
-    frozen.see(settings(), part, Watcher(), augmented=True)
-    frozen.see(settings("run.precision=bf16-mixed"), part, counter, augmented=True)
+    frozen.inputs_of(settings(), part, Watcher(), augmented=True)
+    frozen.inputs_of(settings("run.precision=bf16-mixed"), part, counter, augmented=True)
     assert counter.seen
-    frozen.see(settings(f"run.cache={tmp_path / 'other'}"), part, Watcher(), augmented=True)
+    frozen.inputs_of(settings(f"run.cache={tmp_path / 'other'}"), part, Watcher(), augmented=True)
     assert any((tmp_path / "other").iterdir())
 
 
@@ -381,7 +381,7 @@ def test_an_image_that_cannot_be_read(settings, image_folder):
     part = build_data(config.data).train
     (image_folder / "class_00" / "0.png").unlink()
     with pytest.raises(UserError, match=r"cannot read the image .*0\.png"):
-        FrozenFeatures().see(config, part, Watcher(), augmented=True)
+        FrozenFeatures().inputs_of(config, part, Watcher(), augmented=True)
 
 
 @pytest.mark.parametrize("backbone", ["resnet18", "small_cnn"])
@@ -463,7 +463,7 @@ def test_an_entry_that_another_process_removed_is_no_error(settings, tmp_path):
 def test_items_that_were_not_seen_have_no_features(settings):
     config = settings()
     part = build_data(config.data).train
-    seen = FrozenFeatures().see(config, part.of_classes([0, 1]), Watcher(), augmented=True)
+    seen = FrozenFeatures().inputs_of(config, part.of_classes([0, 1]), Watcher(), augmented=True)
     with pytest.raises(IndexError, match="not seen"):
         seen.source.load(part.positions, None)
 

@@ -14,7 +14,7 @@ from ccp_dml.benchmark.results import ResultRow, write_results
 from ccp_dml.benchmark.table import build_table
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.models.backbones import IDENTITY
-from ccp_dml.plans.plan import standing
+from ccp_dml.plans.plan import state_of
 from ccp_dml.records.benchmark_folder import BenchmarkRequest
 from ccp_dml.records.benchmark_table import BenchmarkTable, EvaluationSetting
 from ccp_dml.records.run_folder import read_result
@@ -49,7 +49,7 @@ def collect(request: BenchmarkRequest, planned: Sequence[BenchmarkRun], folder: 
     rows = []
     setting: EvaluationSetting = "separated" if request.protocol == "mlrc" else "single"
     for one in planned:
-        if standing(one.run.folder).state == "done":
+        if state_of(one.run.folder).state == "done":
             result = read_result(one.run.folder)
             rows += rows_of(one, result["test"], setting, one.run.config.model.embedding_dim, folder, result)
     if request.protocol == "mlrc":
@@ -108,7 +108,7 @@ def shown_metrics(test: dict[str, Any], setting: EvaluationSetting) -> dict[str,
 def missing_runs(planned: Sequence[BenchmarkRun], methods: Sequence[str]) -> list[str]:
     notes = []
     for method in methods:
-        states = [standing(one.run.folder).state for one in planned if one.method == method]
+        states = [state_of(one.run.folder).state for one in planned if one.method == method]
         if states.count("done") < len(states):
             notes.append(f"{method}: {states.count('done')} of {len(states)} runs are finished.")
     return notes

@@ -10,7 +10,7 @@ from ccp_dml.benchmark.request import BenchmarkRun
 from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import recipe_label, shipped_recipes
 from ccp_dml.errors import UserError
-from ccp_dml.plans.plan import plan_run, standing
+from ccp_dml.plans.plan import plan_run, state_of
 from ccp_dml.records.benchmark_folder import BenchmarkRequest, read_ensemble, write_ensemble
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
 from ccp_dml.runs.scoring import concatenate, score_embeddings
@@ -52,7 +52,7 @@ def plan_folds(request: BenchmarkRequest, folder: Path, method: str, repeat: int
 def ensemble_scores(folds: Sequence[BenchmarkRun], device: torch.device) -> dict[str, Any] | None:
     """Scores of the concatenated models of one method and repeat (D26), computed once; None while one is missing."""
     config, folders = folds[0].run.config, [fold.run.folder for fold in folds]
-    if len(folds) < config.protocol.folds or any(standing(folder).state != "done" for folder in folders):
+    if len(folds) < config.protocol.folds or any(state_of(folder).state != "done" for folder in folders):
         return None
     scores = read_ensemble(folders)
     if scores is None:

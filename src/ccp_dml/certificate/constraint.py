@@ -2,13 +2,19 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from ccp_dml.errors import UserError
 
 Scale = Literal["distance", "half squared distance"]
+
+ORIGINS: dict[Scale, str] = {
+    "distance": "half-way between the margins of the loss",
+    "half squared distance": "where the similarity margin of the loss puts it",
+}
+"""Where the beta of a loss comes from, by the scale of its alpha."""
 
 FARTHEST = 2.0
 """No two vectors of the unit ball are farther apart, and every normalisation ends there."""
@@ -48,24 +54,20 @@ class Constraint:
         return (near, far) if self.scale == "distance" else (math.sqrt(2 * near), math.sqrt(2 * far))
 
 
-def of_contrastive_loss(positive_margin: float, negative_margin: float) -> Constraint:
-    """C2: beta is half-way between the margins, alpha half their difference."""
-    alpha = (negative_margin - positive_margin) / 2
-    beta = (positive_margin + negative_margin) / 2
-    return Constraint(beta, alpha or None, "distance", "half-way between the margins of the loss")
+@runtime_checkable
+class StatesConstraint(Protocol):
+    """A loss whose expectation bounds a chance constraint."""
+
+    def chance_constraint(self) -> tuple[float, float, Scale]:
+        """State beta, alpha, and the scale on which alpha is measured."""
 
 
-def of_cosine_contrastive_loss(margin: float) -> Constraint:
-    """C1: `(1 - s)_+` and `(s - margin)_+` are the terms of a constraint on 1 - s with beta' = alpha = (1 - margin)/2.
-
-    For vectors of unit length 1 - s is half the squared distance, on which the constraint is therefore put. Vectors
-    inside the unit ball, which clipping allows, have d^2/2 < 1 - s; the bound holds for their distances all the same,
-    as it is evaluated on d^2/2 itself.
-    """
-    half = (1 - margin) / 2
-    return Constraint(
-        math.sqrt(2 * half), half or None, "half squared distance", "where the similarity margin of the loss puts it"
-    )
+def of_loss(loss: object) -> Constraint | None:
+    """Take the constraint from the loss that states one; None where it states none, or one at distance zero."""
+    if not isinstance(loss, StatesConstraint):
+        return None
+    beta, alpha, scale = loss.chance_constraint()
+    return Constraint(beta, alpha or None, scale, ORIGINS[scale]) if beta > 0 else None
 
 
 def at_threshold(beta: float, wanted: float) -> Constraint:

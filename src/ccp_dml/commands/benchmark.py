@@ -54,7 +54,7 @@ def benchmark(
     from ccp_dml.benchmark.request import default_folder, extend
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
     from ccp_dml.plans import runner
-    from ccp_dml.plans.plan import refuse_changed, standing
+    from ccp_dml.plans.plan import refuse_changed, state_of
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import BenchmarkFolder, BenchmarkRequest, write_request
 
@@ -71,7 +71,7 @@ def benchmark(
             PlanEntry(one.run, {"method": one.method, "repeat": one.repeat, "fold": one.fold}) for one in asked_for
         ]
         return show_plan(entries, folder, as_json)
-    left = [one.run for one in asked_for if standing(one.run.folder).state != "done"]
+    left = [one.run for one in asked_for if state_of(one.run.folder).state != "done"]
     failures = train_plan(
         "benchmark",
         folder,

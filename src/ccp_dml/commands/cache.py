@@ -10,18 +10,21 @@ from ccp_dml.commands.console import Json, out, print_json
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
-    from ccp_dml.runs.feature_store import Entry
+    from ccp_dml.runs.feature_store import CachedFeatures
 
 
 def cache(
     key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="An entry, by the beginning of its name.")] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove the entry, or all entries.")] = False,
     folder: Annotated[
-        Path | None, typer.Option("--folder", metavar="DIR", help="As run.cache; default: the user's cache.")
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="The feature cache that run.cache names; default: the user's."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show, or clear, the features that frozen backbones have computed. What is removed is computed again when needed.
+    """Show, or clear, the feature cache: what frozen backbones have computed. It is computed again when it is needed.
+
+    (The image cache, images resized once, lies in the folder of its data set; `ccp data prepare --cache` makes it.)
 
     Examples: `ccp cache`, `ccp cache --clear`, `ccp cache 3f2a --clear`
     """
@@ -48,10 +51,10 @@ def cache(
     return show(entries, root)
 
 
-def show(entries: "list[Entry]", root: Path) -> None:
+def show(entries: "list[CachedFeatures]", root: Path) -> None:
     if not entries:
-        return out.print(f"{root} is empty.", highlight=False, soft_wrap=True)
-    table = Table(title=f"{root}: {megabytes(sum(entry.size for entry in entries))}")
+        return out.print(f"The feature cache {root} is empty.", highlight=False, soft_wrap=True)
+    table = Table(title=f"feature cache {root}: {megabytes(sum(entry.size for entry in entries))}")
     for title in ("entry", "data", "backbone", "images", "views", "size", "state"):
         table.add_column(title, justify="right" if title in ("images", "views", "size") else "left")
     for entry in entries:
@@ -60,11 +63,11 @@ def show(entries: "list[Entry]", root: Path) -> None:
     return out.print(table)
 
 
-def values(entry: "Entry") -> dict[str, Any]:
+def values(entry: "CachedFeatures") -> dict[str, Any]:
     return {"key": entry.key, "size": entry.size, "state": state(entry), **entry.description}
 
 
-def state(entry: "Entry") -> str:
+def state(entry: "CachedFeatures") -> str:
     from ccp_dml.runs.feature_store import FORMAT
 
     if entry.description.get("format") != FORMAT:

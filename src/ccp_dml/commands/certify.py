@@ -32,11 +32,11 @@ def certify(
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.records import layout
     from ccp_dml.reports.certificate_words import certificate_tables
-    from ccp_dml.runs.certify import Terms, certify_run
+    from ccp_dml.runs.certify import CertificateOptions, certify_run
 
-    terms = Terms(beta, alpha, false_match_rate, pairs, confidence, seed)
+    options = CertificateOptions(beta, alpha, false_match_rate, pairs, confidence, seed)
     with closing(ProgressWatcher(err)) as watcher:
-        certificate = certify_run(run, terms, watcher, settings or [])
+        certificate = certify_run(run, options, watcher, settings or [])
     if as_json:
         return print_json(certificate)
     for part in certificate_tables(certificate):

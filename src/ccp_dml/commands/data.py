@@ -33,7 +33,12 @@ def prepare(
     ] = None,
     cache: Annotated[
         int | None,
-        typer.Option("--cache", metavar="SIDE", min=8, help="Also store the images once at this short side."),
+        typer.Option(
+            "--cache",
+            metavar="SIDE",
+            min=8,
+            help="Also make an image cache: every image resized once, to this short side.",
+        ),
     ] = None,
 ) -> None:
     """Fetch a data set, or import what you have, and check that it is complete.
@@ -103,9 +108,14 @@ def _build_cache(published: "Published", root: Path, side: int) -> None:
         )
     with CountingProgress(err, unit="images") as progress:
         folder = build_cache(
-            published.read(root), root, side, lambda done, total: progress.report(f"cache {side}", done, total)
+            published.read(root), root, side, lambda done, total: progress.report(f"image cache {side}", done, total)
         )
-    err.print(f"{folder} holds the images at a short side of {side}.", highlight=False, markup=False, soft_wrap=True)
+    err.print(
+        f"The image cache {folder} holds the images at a short side of {side}.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _table(verification: "Verification") -> Table:

@@ -78,9 +78,9 @@ def train_plan(
 
 def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: str = "") -> None:
     """The runs, their cost in steps, and how far each has come; `note` tells what is not known yet."""
-    from ccp_dml.plans.plan import standing
+    from ccp_dml.plans.plan import state_of
 
-    standings = [standing(one.run.folder) for one in planned]
+    states = [state_of(one.run.folder) for one in planned]
     if as_json:
         runs = [
             {
@@ -94,14 +94,14 @@ def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: s
                 "recipes": list(one.run.recipes),
                 "settings": list(one.run.settings),
             }
-            for one, how in zip(planned, standings, strict=True)
+            for one, how in zip(planned, states, strict=True)
         ]
         more = {"note": note} if note else {}
         return print_json({"folder": str(folder), "runs": runs, "totals": plan_totals(planned), **more})
     table = Table(title=f"{folder}: {len(planned)} runs")
     for title in ("run", "seed", "steps", "state"):
         table.add_column(title, justify="left" if title in ("run", "state") else "right")
-    for one, how in zip(planned, standings, strict=True):
+    for one, how in zip(planned, states, strict=True):
         state = f"{how.state}, at step {how.step}" if how.state == "partly" else how.state
         steps = "until patience" if one.run.steps is None else f"{one.run.steps:,}"
         table.add_row(one.run.name, str(one.run.config.run.seed), steps, state)
@@ -119,11 +119,11 @@ def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: s
 
 def plan_totals(planned: Sequence[PlanEntry]) -> dict[str, int | None]:
     """How many runs are in which state, and the steps left; None where patience decides about some of them."""
-    from ccp_dml.plans.plan import standing
+    from ccp_dml.plans.plan import state_of
 
-    standings = [(one.run.steps, standing(one.run.folder)) for one in planned]
-    states = [how.state for _, how in standings]
-    left = [None if steps is None else steps - how.step for steps, how in standings if how.state != "done"]
+    found = [(one.run.steps, state_of(one.run.folder)) for one in planned]
+    states = [how.state for _, how in found]
+    left = [None if steps is None else steps - how.step for steps, how in found if how.state != "done"]
     known = [steps for steps in left if steps is not None]
     return {
         **{state: states.count(state) for state in ("done", "partly", "open")},

@@ -8,13 +8,13 @@ from pydantic_core import PydanticCustomError
 LoggerName = Literal["none", "tensorboard", "csv", "mlflow", "wandb"]
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A part of the configuration; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
-class DataConfig(Section):
+class DataConfig(ConfigSection):
     name: str = Field("glyphs", description="the data set; see `ccp list datasets`")
     root: str | None = Field(None, description="folder of the images")
     path: str | None = Field(None, description="file of the data set: a CSV table, or an .npz of features")
@@ -22,8 +22,10 @@ class DataConfig(Section):
     resize: int = Field(256, ge=8, description="short side of an image before cropping")
     crop: int = Field(227, ge=8, description="side of the square that the network sees")
     augment: bool = Field(True, description="crop and flip training images at random; false: as for evaluation")
-    views: int = Field(8, ge=1, description="augmented views of a training image that a frozen backbone's cache holds")
-    cached: bool = Field(False, description="read the images that `ccp data prepare --cache SIDE` stored")
+    views: int = Field(
+        8, ge=1, description="augmented views of a training image in the feature cache (frozen backbone)"
+    )
+    cached: bool = Field(False, description="read the image cache that `ccp data prepare --cache SIDE` made")
     skip_broken: bool = Field(False, description="leave unreadable images out instead of stopping")
     duplicates: Literal["tell", "refuse"] = Field(
         "tell", description="what to do about test images that are copies of training images: say so, or stop"
@@ -31,7 +33,7 @@ class DataConfig(Section):
     drop_small_classes: bool = Field(False, description="leave classes with a single image out instead of stopping")
 
 
-class ModelConfig(Section):
+class ModelConfig(ConfigSection):
     backbone: str = Field("bn_inception", description="ours, or any name of timm; see `ccp list backbones`")
     weights: str | None = Field(None, description="file with the backbone's weights (safetensors or a state dict)")
     pretrained: bool = Field(False, description="let timm download its weights, unless `weights` names a file")
@@ -44,7 +46,9 @@ class ModelConfig(Section):
     normalise: Literal["clip", "l2"] = Field("clip", description="v / max(1, ||v||), or true L2 (D20)")
     freeze_batch_norm: bool = Field(True, description="no statistics and no affine updates (D14)")
     freeze_backbone: bool = Field(False, description="train the head only, on features that are computed once")
-    cache_features: bool = Field(True, description="keep a frozen backbone's features on disk; see `ccp cache`")
+    cache_features: bool = Field(
+        True, description="keep a frozen backbone's features in the feature cache; see `ccp cache`"
+    )
     head_init: Literal["xavier", "pca", "whitened-pca"] = Field(
         "xavier", description="how the last layer starts: at random, or as (whitened) PCA of the training features"
     )
@@ -63,7 +67,7 @@ class LossConfig(BaseModel):
         return dict(self.model_extra or {})
 
 
-class TrainConfig(Section):
+class TrainConfig(ConfigSection):
     max_steps: int | None = Field(None, ge=1, description="stop here at the latest; unset: patience decides")
     evaluate_every: int = Field(25, ge=1, description="steps between evaluations")
     patience: int = Field(60, ge=1, description="evaluations without improvement that end the run (D3)")
@@ -73,7 +77,7 @@ class TrainConfig(Section):
     images_per_class: int = Field(4, ge=1, description="images of each of these classes")
 
 
-class OptimConfig(Section):
+class OptimConfig(ConfigSection):
     lr: float = Field(1e-5, gt=0, description="learning rate of Adam (D16)")
     proxy_lr_factor: float = Field(1.0, gt=0, description="learning rate of proxies, as a multiple of the network's")
     weight_decay: float = Field(1e-4, ge=0, description="coupled L2, on everything but normalisation layers (D13)")
@@ -82,7 +86,7 @@ class OptimConfig(Section):
     clip_norm: float = Field(10.0, gt=0, description="largest global norm of the gradient (D15)")
 
 
-class CcpConfig(Section):
+class CcpConfig(ConfigSection):
     mode: Literal["off", "one-problem", "alternating"] = Field(
         "off", description="no proxies; proxies chosen once; Algorithm 1"
     )
@@ -108,13 +112,13 @@ class CcpConfig(Section):
     reset_moments: bool = Field(False, description="forget the proxies' Adam moments at reselection (D12)")
 
 
-class XbmConfig(Section):
+class XbmConfig(ConfigSection):
     enabled: bool = Field(False, description="compare with a memory of past batches, too")
     memory_batches: int = Field(25, ge=1, description="batches kept in that memory")
     start_step: int = Field(1000, ge=0, description="steps before the memory is used (D23)")
 
 
-class ProtocolConfig(Section):
+class ProtocolConfig(ConfigSection):
     hold_out: Literal["classes", "images"] = Field(
         "classes", description="what validates: classes that do not train, or images of the classes that do"
     )
@@ -136,21 +140,21 @@ class ProtocolConfig(Section):
         return fold
 
 
-class RunConfig(Section):
+class RunConfig(ConfigSection):
     seed: int = Field(0, ge=0, description="every random choice follows from it; same as --seed")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps")
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = Field(
         "32-true", description="of numbers in training, as Lightning Fabric names it"
     )
     workers: int | None = Field(None, ge=0, description="processes that load images; unset: as the data asks for")
-    cache: str | None = Field(None, description="folder of a frozen backbone's features; unset: the user's cache")
+    cache: str | None = Field(None, description="folder of the feature cache; unset: in the user's cache folder")
     evaluation_batch: int = Field(128, ge=1, description="images embedded at once outside training")
     deterministic: bool = Field(True, description="the same result, bit for bit, on the same machine")
     logger: LoggerName = Field("none", description="where evaluations are logged besides metrics.jsonl")
     map_points: int = Field(400, ge=0, description="images per side on the map that each problem leaves; 0: no maps")
 
 
-class Config(Section):
+class Config(ConfigSection):
     """A run, completely described."""
 
     data: DataConfig = DataConfig()

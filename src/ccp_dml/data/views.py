@@ -53,7 +53,7 @@ class FeatureViews:
         return self.images.signature(positions)
 
 
-def seen_through(data: LabelledSet, views: np.ndarray) -> LabelledSet:
+def with_features(data: LabelledSet, views: np.ndarray) -> LabelledSet:
     """The same labelled items, given as their features (V, N, F)."""
     return LabelledSet(FeatureViews(data.source, data.positions, views), data.positions, data.labels, data.class_names)
 

@@ -1,5 +1,8 @@
 """Contrastive loss, on distances (C2) and on cosine similarities (C1)."""
 
+import math
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -51,6 +54,11 @@ class ContrastiveLoss(nn.Module):
         too_close = torch.relu(self.negative_margin - distances) * negative
         return mean_of_non_zero(too_far) + mean_of_non_zero(too_close)
 
+    def chance_constraint(self) -> tuple[float, float, Literal["distance"]]:
+        """State the constraint that this loss bounds: beta, alpha, and the scale on which alpha is measured."""
+        alpha = (self.negative_margin - self.positive_margin) / 2
+        return (self.positive_margin + self.negative_margin) / 2, alpha, "distance"
+
     def extra_repr(self) -> str:
         return f"{self.positive_margin=}, {self.negative_margin=}, {self.normalise=}".replace("self.", "")
 
@@ -91,6 +99,17 @@ class CosineContrastiveLoss(nn.Module):
         too_unlike = torch.relu(1.0 - similarities) * positive
         too_alike = torch.relu(similarities - self.margin) * negative
         return (too_unlike.sum() + too_alike.sum()) / max(len(embeddings), 1)
+
+    def chance_constraint(self) -> tuple[float, float, Literal["half squared distance"]]:
+        """State the constraint that this loss bounds: beta, alpha, and the scale on which alpha is measured.
+
+        `(1 - s)_+` and `(s - margin)_+` are the terms of a constraint on 1 - s with beta' = alpha = (1 - margin) / 2.
+        For vectors of unit length 1 - s is half the squared distance, on which the constraint is therefore put. Vectors
+        inside the unit ball, which clipping allows, have d^2/2 < 1 - s; the bound holds for their distances all the
+        same, as it is evaluated on d^2/2 itself.
+        """
+        half = (1 - self.margin) / 2
+        return math.sqrt(2 * half), half, "half squared distance"
 
     def extra_repr(self) -> str:
         return f"{self.margin=}, {self.normalise=}".replace("self.", "")

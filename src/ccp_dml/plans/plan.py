@@ -39,7 +39,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunState:
     """How far a run has come."""
 
     state: State
@@ -52,17 +52,17 @@ def plan_run(name: str, folder: Path, recipes: Sequence[str], settings: Sequence
     return PlannedRun(name, folder, tuple(recipes), tuple(settings), config)
 
 
-def standing(folder: Path) -> Standing:
+def state_of(folder: Path) -> RunState:
     """Whether the run in `folder` is done, begun, or not there."""
     if not is_run(folder):
-        return Standing("open", 0)
-    return Standing("done" if is_finished(folder) else "partly", EvaluationLog(folder).last_step())
+        return RunState("open", 0)
+    return RunState("done" if is_finished(folder) else "partly", EvaluationLog(folder).last_step())
 
 
 def refuse_changed(runs: Sequence[PlannedRun]) -> None:
     """Raise if a folder holds a run with other settings than its plan: its result would be passed off as this one's."""
     for run in runs:
-        if standing(run.folder).state == "open":
+        if state_of(run.folder).state == "open":
             continue
         before = dict(flatten(Logbook.reopen(run.folder).config().as_tables()))
         after = dict(flatten(run.config.as_tables()))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ccp_dml.config.schema import ModelConfig
-from ccp_dml.plans.plan import PlannedRun, standing
+from ccp_dml.plans.plan import PlannedRun, state_of
 from ccp_dml.plans.worker import remember_last
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_fabric, build_network, weights_note
@@ -34,8 +34,8 @@ def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list
     for run in runs:  # what takes long comes last
         config = run.config
         halves = load_data(config.data)
-        frozen.see_test(config, halves.test, watcher)
-        learned, _ = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
+        frozen.test_inputs(config, halves.test, watcher)
+        learned, _ = classes_to_learn_and_to_select_on(config.protocol, frozen.training_inputs(config, halves, watcher))
         if config.model not in tried:
             build_network(trained_part(config.model), learned, config.run.seed)
             tried.add(config.model)
@@ -46,7 +46,7 @@ def refuse_other_data(runs: Sequence[PlannedRun]) -> None:
     """Raise if a run was begun with other data than there are now: a table would mix the two."""
     load_data = remember_last(build_data)
     for run in runs:
-        if standing(run.folder).state != "open":
+        if state_of(run.folder).state != "open":
             Logbook.reopen(run.folder).pin_data(load_data(run.config.data).digest)
 
 
@@ -54,5 +54,5 @@ def refuse_other_backbones(runs: Sequence[PlannedRun]) -> None:
     """Raise if a run was begun with other weights than its frozen backbone has now: a table would mix the two."""
     frozen = FrozenFeatures()
     for run in runs:
-        if standing(run.folder).state != "open":
+        if state_of(run.folder).state != "open":
             Logbook.reopen(run.folder).pin_backbone(frozen.backbone_digest(run.config))

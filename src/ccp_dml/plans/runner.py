@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ccp_dml.plans.plan import PlannedRun, standing
+from ccp_dml.plans.plan import PlannedRun, state_of
 from ccp_dml.plans.worker import Evaluated, Failed, Finished, Progress, Share, Stopped, work
 
 SECONDS_TO_LEAVE = 5.0
@@ -97,7 +97,7 @@ def execute(runs: Sequence[PlannedRun], workers: int = 1, watcher: PlanWatcher |
 
     On Ctrl-C (`KeyboardInterrupt`) the workers are ended before it is passed on; calling again goes on from there.
     """
-    left = [run for run in runs if standing(run.folder).state != "done"]
+    left = [run for run in runs if state_of(run.folder).state != "done"]
     return keep_busy(iter(left), machine_shares(min(workers, len(left))), watcher or PlanWatcher())
 
 

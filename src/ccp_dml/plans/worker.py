@@ -64,7 +64,7 @@ class Stopped:
     """A supervised run was told not to go on."""
 
 
-class NotWorthIt(Exception):
+class StopRun(Exception):
     """Ends a supervised run from within its evaluation."""
 
 
@@ -119,7 +119,7 @@ def attempt(
                 reporter = Reporter(parent, asks=run.is_supervised)
                 try:
                     result = train(config, logbook, reporter, resume=resume, load_data=load_data, frozen=frozen)
-                except NotWorthIt:
+                except StopRun:
                     return Stopped()
                 return Finished(result)
     except (UserError, NonFiniteError) as error:
@@ -193,7 +193,7 @@ class Reporter(Watcher):
             self.parent.send(Evaluated(row["step"], row["map_at_r"]))
             if not self.parent.recv():
                 print("Told to stop here.", flush=True)
-                raise NotWorthIt
+                raise StopRun
 
     def finishing(self) -> None:
         print("Scoring the test half ...", flush=True)

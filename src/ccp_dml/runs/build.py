@@ -88,7 +88,7 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
     `steps_per_epoch` matters to losses that do something every few epochs.
     """
     dim, seed = config.model.embedding_dim, derive_seed(config.run.seed, "loss")
-    loss = build_loss(config.loss, Surroundings(classes, dim, steps_per_epoch, seed))
+    loss = build_loss(config.loss, LossContext(classes, dim, steps_per_epoch, seed))
     if config.ccp.mode != "off":
         if config.xbm.enabled:
             raise UserError("xbm.enabled and ccp.mode are both set: references are either a memory or proxies.")
@@ -133,26 +133,26 @@ def build_fabric(device: str, precision: Any) -> Fabric:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a loss may ask for by name in its constructor, but which no configuration sets: the run knows it."""
+class LossContext:
+    """Facts of a run that a loss's constructor may ask for by name; no configuration sets them."""
 
     classes: int
     dim: int
-    steps_per_epoch: int
-    seed: int
+    steps_per_epoch: int = 100
+    seed: int = 0
 
 
-def build_loss(loss: LossConfig, surroundings: Surroundings) -> nn.Module:
+def build_loss(loss: LossConfig, context: LossContext) -> nn.Module:
     arguments = checked_arguments(loss)
     try:
         if loss.name.startswith(PREFIX):
-            name, own = loss.name.removeprefix(PREFIX), surroundings
+            name, own = loss.name.removeprefix(PREFIX), context
             adapted = PmlLoss(name, arguments, classes=own.classes, dim=own.dim, seed=own.seed)
             adapted.rehearse(references=False)
             return adapted
         constructor = {**LOSSES, **PROXY_LOSSES}[loss.name]
         asked_for = inspect.signature(constructor).parameters
-        given = {name: value for name, value in asdict(surroundings).items() if name in asked_for}
+        given = {name: value for name, value in asdict(context).items() if name in asked_for}
         return constructor(**arguments, **given)
     except ValueError as error:
         raise UserError(f"loss.name = {loss.name!r}: {error}.") from None
@@ -199,7 +199,7 @@ def settable_parameters(name: str) -> dict[str, inspect.Parameter]:
     if name.startswith(PREFIX):
         return dict(settable_arguments(name.removeprefix(PREFIX)).parameters)
     parameters = inspect.signature({**LOSSES, **PROXY_LOSSES}[name]).parameters
-    return {key: value for key, value in parameters.items() if key not in Surroundings.__dataclass_fields__}
+    return {key: value for key, value in parameters.items() if key not in LossContext.__dataclass_fields__}
 
 
 def refuse_unknown_loss(name: str) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ccp_dml.certificate import constraint as constraints
 from ccp_dml.certificate.constraint import Constraint
 from ccp_dml.certificate.sampling import draw_images
 from ccp_dml.certificate.set_certificate import EmbeddedSet, Threshold, certify_set, choose_threshold
 from ccp_dml.config.layers import naming_keys
-from ccp_dml.config.schema import Config, LossConfig
+from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import load_rows, loader_processes
 from ccp_dml.errors import UserError
@@ -26,7 +26,7 @@ from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import read_problem
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.runs.build import checked_arguments
+from ccp_dml.runs.build import LossContext, build_loss, checked_arguments
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures
 from ccp_dml.runs.scoring import load_network
@@ -34,7 +34,7 @@ from ccp_dml.runs.watcher import Watcher
 
 
 @dataclass(frozen=True)
-class Terms:
+class CertificateOptions:
     """What is asked of a certificate."""
 
     beta: float | None = None  # None: as the loss has it
@@ -75,27 +75,28 @@ def sides_of(part: TestSet) -> list[LabelledSet]:
 
 
 def write_certificate(
-    config: Config, logbook: Logbook, network: Embedder, parts: Parts, best_step: int, terms: Terms
+    config: Config, logbook: Logbook, network: Embedder, parts: Parts, best_step: int, options: CertificateOptions
 ) -> dict[str, Any] | None:
     """Certify `network`, which the evaluation at `best_step` of the run found best; what was written into its folder.
 
-    Nothing is, and None comes back, where neither terms nor loss nor validation pairs say what to measure.
+    Nothing is, and None comes back, where neither options nor loss nor validation pairs say what to measure.
     """
-    embedded = {name: embed_part(config, network, sides, name, terms) for name, sides in parts.sides().items()}
-    threshold = choose_threshold(embedded["validation"], terms.false_match_rate, terms.confidence)
-    constraint = settle_constraint(config.loss, terms, threshold)
+    embedded = {name: embed_part(config, network, sides, name, options) for name, sides in parts.sides().items()}
+    loss = build_loss(config.loss, LossContext(len(parts.learned.class_names), config.model.embedding_dim))
+    threshold = choose_threshold(embedded["validation"], options.false_match_rate, options.confidence)
+    constraint = settle_constraint(loss, options, threshold)
     if constraint is None:
         return None
     best_problem = next(row["problem"] for row in logbook.rows() if row["step"] == best_step)
     proxies = {"training": proxies_of_problem(logbook.folder, best_problem)}
     certificate = {
-        "terms": asdict(terms),
+        "terms": asdict(options),
         "constraint": asdict(constraint),
         "threshold": None if threshold is None else asdict(threshold),
         "hold_out": config.protocol.hold_out,
         "selected_on": config.protocol.select_on,
         "sets": {
-            name: asdict(certify_set(part, constraint, threshold, terms.confidence, proxies.get(name)))
+            name: asdict(certify_set(part, constraint, threshold, options.confidence, proxies.get(name)))
             for name, part in embedded.items()
         },
     }
@@ -103,13 +104,15 @@ def write_certificate(
     return certificate
 
 
-def embed_part(config: Config, network: Embedder, sides: Sequence[LabelledSet], name: str, terms: Terms) -> EmbeddedSet:
+def embed_part(
+    config: Config, network: Embedder, sides: Sequence[LabelledSet], name: str, options: CertificateOptions
+) -> EmbeddedSet:
     """Embeddings as the loss normalises them, of as many images as the wanted pairs take, drawn for the set `name`.
 
     A pair is a pair, whichever of the two is looked for: queries and gallery are one set here.
     """
     all_labels = torch.cat([side.labels for side in sides])
-    rows = draw_images(all_labels, 2 * terms.pairs, generator(terms.seed, "certificate images", name))
+    rows = draw_images(all_labels, 2 * options.pairs, generator(options.seed, "certificate images", name))
     embeddings, start = [], 0
     for side in sides:
         own = rows[(rows >= start) & (rows < start + len(side))] - start
@@ -122,31 +125,19 @@ def embed_part(config: Config, network: Embedder, sides: Sequence[LabelledSet], 
         normalise(torch.cat(embeddings)),
         all_labels[rows],
         sides[0].class_names,
-        generator(terms.seed, "certificate pairs", name),
+        generator(options.seed, "certificate pairs", name),
         of_images=len(all_labels),
         of_classes=len(torch.unique(all_labels)),
     )
 
 
-def settle_constraint(loss: LossConfig, terms: Terms, threshold: Threshold | None) -> Constraint | None:
+def settle_constraint(loss: nn.Module, options: CertificateOptions, threshold: Threshold | None) -> Constraint | None:
     """The chance constraint to measure: what is given, else what the loss trained, else the wanted threshold."""
-    constraint = constraints.with_given(constraint_of_loss(loss), terms.beta, terms.alpha)
+    constraint = constraints.with_given(constraints.of_loss(loss), options.beta, options.alpha)
     if constraint is not None or threshold is None:
         return constraint
-    chosen = constraints.at_threshold(threshold.beta, terms.false_match_rate)
-    return chosen if terms.alpha is None else constraints.with_alpha(chosen, terms.alpha)
-
-
-def constraint_of_loss(loss: LossConfig) -> Constraint | None:
-    """The constraint whose bound the loss is; None for losses that are no such bound."""
-    arguments = checked_arguments(loss)
-    if loss.name == "c2":
-        own = constraints.of_contrastive_loss(arguments["positive_margin"], arguments["negative_margin"])
-    elif loss.name == "c1":
-        own = constraints.of_cosine_contrastive_loss(arguments["margin"])
-    else:
-        return None
-    return own if own.beta > 0 else None  # margins of zero distance separate nothing
+    chosen = constraints.at_threshold(threshold.beta, options.false_match_rate)
+    return chosen if options.alpha is None else constraints.with_alpha(chosen, options.alpha)
 
 
 def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
@@ -161,7 +152,9 @@ def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
 
 
 @naming_keys("data")
-def certify_run(folder: Path, terms: Terms, watcher: Watcher, settings: Sequence[str] = ()) -> dict[str, Any]:
+def certify_run(
+    folder: Path, options: CertificateOptions, watcher: Watcher, settings: Sequence[str] = ()
+) -> dict[str, Any]:
     """Write the certificate of the run in `folder`, in place of an earlier one; see `Logbook.config_here`."""
     run = RunFolder.read(folder)
     best = run.best_evaluation()
@@ -172,12 +165,13 @@ def certify_run(folder: Path, terms: Terms, watcher: Watcher, settings: Sequence
     frozen = FrozenFeatures()
     logbook.pin_backbone(frozen.backbone_digest(config))
     halves = build_data(config.data)
-    learned, validation = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
-    test = frozen.see_test(config, halves.test, watcher)
+    inputs = frozen.training_inputs(config, halves, watcher)
+    learned, validation = classes_to_learn_and_to_select_on(config.protocol, inputs)
+    test = frozen.test_inputs(config, halves.test, watcher)
     network = load_network(logbook, config, test)
     parts = Parts(learned, validation, test)
     try:
-        certificate = write_certificate(config, logbook, network, parts, best["step"], terms)
+        certificate = write_certificate(config, logbook, network, parts, best["step"], options)
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror or error}); copy the run elsewhere.") from None
     if certificate is None:

@@ -1,4 +1,4 @@
-"""Features of a frozen backbone on disk: one folder per entry, whole or marked as unfinished, never stale.
+"""The feature cache: a frozen backbone's features on disk, in entries that are whole or marked as unfinished.
 
 An entry's name is a digest of everything its numbers depend on, so that a changed image, transform or weight looks for
 another entry. Its features are one plain file of half precision, appended to block by block: what a killed process has
@@ -31,7 +31,7 @@ SECONDS_FOR_ANOTHER_PROCESS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedFeatures:
     """One stored set of features, for people to look at."""
 
     key: str
@@ -77,13 +77,13 @@ class FeatureStore:
         with lock(self.root / f".{key}.lock", busy, SECONDS_FOR_ANOTHER_PROCESS, on_waiting):
             yield Writer(self.root / key, row_shape, description)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CachedFeatures]:
         """All entries, unfinished ones included, in the order of their names; never anything else in the folder."""
         found = sorted(self.root.iterdir()) if self.root.is_dir() else []
         entries = [_entry(path) for path in found if NAME.fullmatch(path.name) and path.is_dir()]
         return [entry for entry in entries if entry is not None]
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: CachedFeatures) -> None:
         busy = f"the feature cache {entry.folder} is being written; wait for it"
         try:
             with lock(self.root / f".{entry.key}.lock", busy):
@@ -176,7 +176,7 @@ def _header(folder: Path) -> dict[str, Any]:
     return header if isinstance(header, dict) else {}
 
 
-def _entry(folder: Path) -> Entry | None:
+def _entry(folder: Path) -> CachedFeatures | None:
     """None if the folder is no entry, or if another process has just completed or removed it."""
     try:
         sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
@@ -185,4 +185,4 @@ def _entry(folder: Path) -> Entry | None:
     if not sizes.keys() & {FEATURES, HEADER}:
         return None
     size, complete = sum(sizes.values()), not folder.name.endswith(PART)
-    return Entry(folder.name.removesuffix(PART), folder, size, complete, _header(folder))
+    return CachedFeatures(folder.name.removesuffix(PART), folder, size, complete, _header(folder))

@@ -11,7 +11,7 @@ import torch
 from ccp_dml.config.schema import Config, ModelConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.loading import BLOCK, load_rows, loader_processes
-from ccp_dml.data.views import seen_through
+from ccp_dml.data.views import with_features
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, tensor_digest
 from ccp_dml.foundation.files import cache_home
@@ -52,7 +52,7 @@ class FrozenFeatures:
     _digest: str = ""
     _seen: dict[tuple[Any, ...], tuple[LabelledSet, LabelledSet]] = field(default_factory=dict)
 
-    def see(self, config: Config, part: LabelledSet, watcher: Watcher, *, augmented: bool) -> LabelledSet:
+    def inputs_of(self, config: Config, part: LabelledSet, watcher: Watcher, *, augmented: bool) -> LabelledSet:
         """`part` as the trained network gets it: unchanged, or as features in the views that its use asks for."""
         if not trains_on_features(config.model):
             return part
@@ -60,18 +60,18 @@ class FrozenFeatures:
         views = 1 + (config.data.views if augmented and config.data.augment else 0)
         asked = (id(part), views, config.run.precision, config.run.cache)
         if asked not in self._seen:  # the part is kept beside its features, so that no other object can get its id
-            self._seen[asked] = part, seen_through(part, self._features(config, part, views, watcher))
+            self._seen[asked] = part, with_features(part, self._features(config, part, views, watcher))
         return self._seen[asked][1]
 
-    def see_halves(self, config: Config, halves: DataHalves, watcher: Watcher) -> DataHalves:
+    def training_inputs(self, config: Config, halves: DataHalves, watcher: Watcher) -> DataHalves:
         """What training needs: the test half stays as it is, unless it is asked to select (D28)."""
         selects = config.protocol.select_on == "test"
-        test = self.see_test(config, halves.test, watcher) if selects else halves.test
-        return replace(halves, train=self.see(config, halves.train, watcher, augmented=True), test=test)
+        test = self.test_inputs(config, halves.test, watcher) if selects else halves.test
+        return replace(halves, train=self.inputs_of(config, halves.train, watcher, augmented=True), test=test)
 
-    def see_test(self, config: Config, test: TestSet, watcher: Watcher) -> TestSet:
-        gallery = None if test.gallery is None else self.see(config, test.gallery, watcher, augmented=False)
-        return TestSet(self.see(config, test.queries, watcher, augmented=False), gallery)
+    def test_inputs(self, config: Config, test: TestSet, watcher: Watcher) -> TestSet:
+        gallery = None if test.gallery is None else self.inputs_of(config, test.gallery, watcher, augmented=False)
+        return TestSet(self.inputs_of(config, test.queries, watcher, augmented=False), gallery)
 
     def backbone_digest(self, config: Config) -> str | None:
         """Tells one frozen backbone from another, whatever its file is called; None where there is none."""

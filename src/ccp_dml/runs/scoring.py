@@ -57,7 +57,7 @@ def evaluate_runs(folders: Sequence[Path], watcher: Watcher, settings: Sequence[
     frozen, embedded = FrozenFeatures(), {}
     for name, (book, config) in runs.items():
         book.pin_backbone(frozen.backbone_digest(config))
-        seen = frozen.see_test(config, test, watcher)
+        seen = frozen.test_inputs(config, test, watcher)
         embedded[name] = embed_test(config, load_network(book, config, seen), seen)
     recall_at = next(iter(runs.values()))[1].protocol.recall_at
     scores = {name: score_embeddings(parts, recall_at) for name, parts in embedded.items()}

@@ -21,7 +21,7 @@ from ccp_dml.records.logbook import Logbook
 from ccp_dml.reports.page import write_report_of
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_fabric, build_network, build_objective, start_head, weights_note
-from ccp_dml.runs.certify import Parts, Terms, write_certificate
+from ccp_dml.runs.certify import CertificateOptions, Parts, write_certificate
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.illustrations.illustrate import illustrate
@@ -71,15 +71,17 @@ def train_and_score(
     refuse_untrainable(config, halves)
     logbook.pin_data(halves.digest)
     logbook.pin_backbone(frozen.backbone_digest(config))
-    learned, validation = classes_to_learn_and_to_select_on(config.protocol, frozen.see_halves(config, halves, watcher))
+    inputs = frozen.training_inputs(config, halves, watcher)
+    learned, validation = classes_to_learn_and_to_select_on(config.protocol, inputs)
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, resume=resume)
     watcher.finishing()
-    test = frozen.see_test(config, halves.test, watcher)
+    test = frozen.test_inputs(config, halves.test, watcher)
     embedded = embed_test(config, network, test)
     result = {"test": score_embeddings(embedded, config.protocol.recall_at), **facts}
     save_embedded(logbook.folder, embedded)
     illustrate(logbook.folder, halves.test, embedded, learned, validation)
-    write_certificate(config, logbook, network, Parts(learned, validation, test), facts["best_step"], Terms())
+    parts = Parts(learned, validation, test)
+    write_certificate(config, logbook, network, parts, facts["best_step"], CertificateOptions())
     sets = {"learned": learned, "validation": validation.queries, "test": test.queries}
     write_json(logbook.folder / layout.CLASSES, {name: list(part.class_names) for name, part in sets.items()})
     write_report_of(logbook.folder, result)

@@ -7,7 +7,7 @@ from statistics import mean, median
 from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP, PROXY
-from ccp_dml.config.schema import Section
+from ccp_dml.config.schema import ConfigSection
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, Line, Lines, Panel, Sample
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_words, mean_score, sd_score
@@ -27,7 +27,7 @@ VARIANTS = {ALONE: "loss alone", PROXY: "one problem", CCP: "CCP"}
 ON_UNSEEN = "MAP@R on unseen classes (%)"
 
 
-class AlternatingOptions(Section):
+class AlternatingOptions(ConfigSection):
     repeats: int = Field(1, ge=1)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import Field, PositiveInt
 
 from ccp_dml.config.recipes import ALONE, CCP
-from ccp_dml.config.schema import Section
+from ccp_dml.config.schema import ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
 from ccp_dml.studies.request import StudyRequest
@@ -26,7 +26,7 @@ from ccp_dml.studies.study import (
 VARIANTS = {ALONE: "without CCP", CCP: "with CCP"}
 
 
-class BatchSizeOptions(Section):
+class BatchSizeOptions(ConfigSection):
     repeats: int = Field(1, ge=1)
     batch_sizes: tuple[PositiveInt, ...] = Field(min_length=1)
     images_per_class: int = Field(4, ge=1)

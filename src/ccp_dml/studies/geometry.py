@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP
-from ccp_dml.config.schema import Section
+from ccp_dml.config.schema import ConfigSection
 from ccp_dml.evaluation import spread
 from ccp_dml.plans import runner
-from ccp_dml.plans.plan import standing
+from ccp_dml.plans.plan import state_of
 from ccp_dml.records.layout import geometry_file
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Scatter
 from ccp_dml.reports.figures.map_panels import class_points
@@ -51,7 +51,7 @@ BAR_CAPTION = (
 )
 
 
-class GeometryOptions(Section):
+class GeometryOptions(ConfigSection):
     repeats: int = Field(1, ge=1)
     points: int = Field(400, ge=8, description="images per side that t-SNE draws")
 
@@ -78,7 +78,7 @@ def train(
     bench = Workbench()
     for one in plan.runs:
         config, method, repeat = one.run.config, one.coordinates["method"], one.coordinates["repeat"]
-        if standing(one.run.folder).state != "done":
+        if state_of(one.run.folder).state != "done":
             continue
         for state, network in ((BEFORE, bench.first_network), (method, bench.best_network)):
             file = geometry_file(folder, state, repeat)

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP, PROXY
-from ccp_dml.config.schema import Config, Section
+from ccp_dml.config.schema import Config, ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.functional.geometry import mean_inter_class_distance
 from ccp_dml.functional.kcenter import covering_radius
@@ -54,7 +54,7 @@ CURVE_CAPTION = (
 )
 
 
-class MnistOptions(Section):
+class MnistOptions(ConfigSection):
     repeats: int = Field(1, ge=1)
 
 

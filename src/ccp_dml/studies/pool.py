@@ -7,7 +7,7 @@ from statistics import mean
 from pydantic import Field, PositiveInt
 
 from ccp_dml.config.recipes import CCP
-from ccp_dml.config.schema import Section
+from ccp_dml.config.schema import ConfigSection
 from ccp_dml.reports.figures.figure import Figure, HeatMap
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_words, mean_score
@@ -29,7 +29,7 @@ CAPTION = (
 )
 
 
-class PoolOptions(Section):
+class PoolOptions(ConfigSection):
     repeats: int = Field(1, ge=1)
     proxies_per_class: tuple[PositiveInt, ...] = Field(min_length=1)
     pool_per_class: tuple[PositiveInt, ...] = Field(min_length=1)

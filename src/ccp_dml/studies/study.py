@@ -13,7 +13,7 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import loss_of
 from ccp_dml.evaluation import SCORES
 from ccp_dml.plans import runner
-from ccp_dml.plans.plan import PlannedRun, plan_run, standing
+from ccp_dml.plans.plan import PlannedRun, plan_run, state_of
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.studies.request import StudyRequest
@@ -40,7 +40,7 @@ class StudyPlan:
 
 def fixed_plan(runs: Sequence[StudyRun]) -> StudyPlan:
     """A plan whose runs are all known beforehand, as most studies have it."""
-    left = [one.run for one in runs if standing(one.run.folder).state != "done"]
+    left = [one.run for one in runs if state_of(one.run.folder).state != "done"]
     return StudyPlan(runs, left, len(runs) - len(left), len(runs))
 
 
@@ -101,7 +101,7 @@ def finished_runs(plan: StudyPlan) -> list[FinishedRun]:
     return [
         FinishedRun(one.coordinates, one.run.name, RunFolder.read(one.run.folder))
         for one in plan.runs
-        if standing(one.run.folder).state == "done"
+        if state_of(one.run.folder).state == "done"
     ]
 
 

@@ -23,9 +23,9 @@ class Workbench:
     def parts(self, config: Config) -> Parts:
         """The sets that the run divides its data into, as its network gets them."""
         halves = self.load_data(config.data)
-        seen = self.frozen.see_halves(config, halves, Watcher())
+        seen = self.frozen.training_inputs(config, halves, Watcher())
         learned, validation = classes_to_learn_and_to_select_on(config.protocol, seen)
-        return Parts(learned, validation, self.frozen.see_test(config, halves.test, Watcher()))
+        return Parts(learned, validation, self.frozen.test_inputs(config, halves.test, Watcher()))
 
     def first_network(self, run: PlannedRun) -> Embedder:
         """As training finds it."""

@@ -61,12 +61,12 @@ def test_the_smallest_cache_that_is_large_enough(birds):
         build_cache(read_cub(birds), birds, side, silent)
     chosen = {side: through_cache(read_cub(birds), birds, side).base.name for side in (20, 24, 30, 48)}
     assert chosen == {20: "cached-24", 24: "cached-24", 30: "cached-32", 48: "cached-48"}
-    with pytest.raises(UserError, match=r"no cache for `resize`=49 \(only 24, 32, 48\): .*--cache 49"):
+    with pytest.raises(UserError, match=r"no image cache for `resize`=49 \(only 24, 32, 48\): .*--cache 49"):
         through_cache(read_cub(birds), birds, 49)
 
 
 def test_no_cache(birds):
-    with pytest.raises(UserError, match=r"no cache for `resize`=32 \(none\): .*ccp data prepare NAME --root"):
+    with pytest.raises(UserError, match=r"no image cache for `resize`=32 \(none\): .*ccp data prepare NAME --root"):
         through_cache(read_cub(birds), birds, 32)
 
 

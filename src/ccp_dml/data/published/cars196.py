@@ -8,7 +8,7 @@ import numpy as np
 
 from ccp_dml.data.class_folders import class_folders, images_below, leading_number, places
 from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import Entry, Inventory, SplitSize
+from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize
 from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
 from ccp_dml.errors import UserError
 
@@ -31,7 +31,9 @@ def read_cars196(root: Path) -> Inventory:
         for within in (("",), ("train", "test")):
             if folders := class_folders(base, class_number, within):
                 entries = [
-                    Entry(path, number, _split(number)) for number, folder in folders for path in images_below(folder)
+                    ListedImage(path, number, _split(number))
+                    for number, folder in folders
+                    for path in images_below(folder)
                 ]
                 return Inventory(base, tuple(entries), dict(enumerate(official_names(), start=1)))
     raise not_found(root, TITLE, LAYOUT)
@@ -54,7 +56,7 @@ def _from_annotations(base: Path) -> Inventory:
         raise UserError(
             f"{file} cannot be read as the annotations of {TITLE} ({type(error).__name__}: {error}): get it again"
         ) from None
-    entries = (Entry(base / path, number, _split(number)) for path, number in listed)
+    entries = (ListedImage(base / path, number, _split(number)) for path, number in listed)
     return Inventory(base, tuple(entries), class_names)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ccp_dml.data.class_folders import class_folders, images_below, leading_number, places
 from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import Entry, Inventory, SplitSize, read_rows
+from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, read_rows
 from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
 from ccp_dml.errors import UserError
 
@@ -28,7 +28,9 @@ def read_cub(root: Path) -> Inventory:
         for base, within in ((place, ("",)), (place / "images", ("",)), (place, ("train", "test"))):
             if folders := class_folders(base, _class_number, within):
                 entries = [
-                    Entry(path, number, _split(number)) for number, folder in folders for path in images_below(folder)
+                    ListedImage(path, number, _split(number))
+                    for number, folder in folders
+                    for path in images_below(folder)
                 ]
                 return Inventory(base, tuple(entries), {number: folder.name for number, folder in folders})
     raise not_found(root, TITLE, LAYOUT)
@@ -45,7 +47,8 @@ def _from_lists(base: Path) -> Inventory:
     except KeyError as error:
         raise UserError(f"the lists {', '.join(LISTS)} in {base} do not fit together: no entry for {error}") from None
     entries = (
-        Entry(base / "images" / path, number, _split(number)) for number, (_, path) in zip(numbers, images, strict=True)
+        ListedImage(base / "images" / path, number, _split(number))
+        for number, (_, path) in zip(numbers, images, strict=True)
     )
     return Inventory(base, tuple(entries), known)
 

@@ -1,4 +1,4 @@
-"""Images stored once at a smaller size, because decoding large photographs takes most of an epoch's time."""
+"""The image cache: images resized once, because decoding large photographs takes most of an epoch's time."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def through_cache(inventory: Inventory, root: Path, side: int) -> Inventory:
     if not fitting:
         there = f"only {', '.join(map(str, sides))}" if sides else "none"
         raise UserError(
-            f"`cached` is set, but {root} has no cache for `resize`={side} ({there}): make one with "
+            f"`cached` is set, but {root} has no image cache for `resize`={side} ({there}): make one with "
             f"`ccp data prepare NAME --root {root} --cache {side}`"
         )
     folder = cache_folder(root, fitting[0])

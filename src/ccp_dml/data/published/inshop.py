@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ccp_dml.data.class_folders import class_folders, images_below, places
 from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import Entry, Inventory, SplitSize, read_rows
+from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, read_rows
 from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
 
 SIZES = {
@@ -32,7 +32,7 @@ def read_inshop(root: Path) -> Inventory:
         found = {split: class_folders(base / split, _article_number) for split in SIZES}
         if all(found.values()):
             entries = [
-                Entry(path, number, split)
+                ListedImage(path, number, split)
                 for split, folders in found.items()
                 for number, folder in folders
                 for path in images_below(folder)
@@ -56,7 +56,7 @@ def _from_list(base: Path, file: Path) -> Inventory:
     entries = []
     names: dict[int, str] = {}
     for path, number, split in read_rows(file, str, _listed_article, _listed_split, header=2):
-        entries.append(Entry(images / path, number, split))
+        entries.append(ListedImage(images / path, number, split))
         names.setdefault(number, f"id_{number:08}")
     return Inventory(base, tuple(entries), names)
 

@@ -24,7 +24,7 @@ class SplitSize:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedImage:
     """One image. `number` is its class in the official numbering, which is also the official order."""
 
     path: Path
@@ -37,7 +37,7 @@ class Inventory:
     """All images of a data set, with the folder `base` that they were found in."""
 
     base: Path
-    entries: tuple[Entry, ...]
+    entries: tuple[ListedImage, ...]
     class_names: Mapping[int, str]
 
     @cached_property

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ccp_dml.data.class_folders import class_folders, images_below, leading_number, places
 from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import Entry, Inventory, SplitSize, read_rows
+from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, read_rows
 from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
 
 CLASSES = 22_634
@@ -27,7 +27,7 @@ def read_sop(root: Path) -> Inventory:
         for base, within in ((place, ("",)), (place, ("train", "test"))):
             if folders := class_folders(base, _class_number, within):
                 entries = [
-                    Entry(path, number, "train" if number <= TRAIN_CLASSES else "test")
+                    ListedImage(path, number, "train" if number <= TRAIN_CLASSES else "test")
                     for number, folder in folders
                     for path in images_below(folder)
                 ]
@@ -37,11 +37,11 @@ def read_sop(root: Path) -> Inventory:
 
 def _from_lists(base: Path) -> Inventory:
     """`image_id class_id super_class_id path` below a line with these words; an article is named after its images."""
-    entries: list[Entry] = []
+    entries: list[ListedImage] = []
     names: dict[int, str] = {}
     for split, name in LISTS.items():
         for _, number, _, path in read_rows(base / name, int, int, int, str, header=1):
-            entries.append(Entry(base / path, number, split))
+            entries.append(ListedImage(base / path, number, split))
             names.setdefault(number, path.rpartition("_")[0] or path)  # bicycle_final/111085122871_0.JPG
     return Inventory(base, tuple(entries), names)
 

@@ -8,10 +8,10 @@ import torch
 from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP
-from ccp_dml.config.schema import Section
+from ccp_dml.config.schema import ConfigSection
 from ccp_dml.foundation.files import write_json
 from ccp_dml.plans import runner
-from ccp_dml.plans.plan import standing
+from ccp_dml.plans.plan import state_of
 from ccp_dml.records.documents import read_json
 from ccp_dml.records.layout import timing_file
 from ccp_dml.records.run_folder import RunFolder
@@ -39,7 +39,7 @@ NOISY = 0.2
 """Half of the rounds' ratios lie in a range as wide as this only where something else keeps the machine busy."""
 
 
-class CostOptions(Section):
+class CostOptions(ConfigSection):
     repeats: int = Field(1, ge=1)
     rounds: int = Field(30, ge=3, description="in each, both trainings are timed, in turns")
     steps: int = Field(10, ge=1, description="timed at once")
@@ -61,7 +61,7 @@ def train(
             continue
         first = [one for one in plan.runs if one.coordinates["loss"] == loss][: len(VARIANTS)]
         runs = {one.coordinates["method"]: one.run for one in first}
-        if any(standing(run.folder).state != "done" for run in runs.values()):
+        if any(state_of(run.folder).state != "done" for run in runs.values()):
             continue
         watcher.note(f"timing {' and '.join(runs)} in turns, {options.rounds} rounds")
         samples = time_in_turns(runs, bench, options.rounds, options.steps, options.evaluations)

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import recipe_label
-from ccp_dml.config.schema import Config, Section
+from ccp_dml.config.schema import Config, ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, file_digest
 from ccp_dml.plans.plan import PlannedRun, plan_run
@@ -32,7 +32,7 @@ from ccp_dml.studies.search.trials import (
 from ccp_dml.studies.study import Conclusion, Study, StudyPlan, StudyRun
 
 
-class SearchOptions(Section):
+class SearchOptions(ConfigSection):
     trials: int = Field(16, ge=1, description="in the end, those of all machines together")
     startup_trials: int = Field(6, ge=1, description="at random, before the sampler has something to learn from")
     weight: tuple[PositiveFloat, PositiveFloat] = Field((1e-12, 1e2), description="lambda, on a logarithmic scale")

@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution, IntDistrib
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ccp_dml.foundation.randomness import derive_seed
-from ccp_dml.plans.plan import PlannedRun, standing
+from ccp_dml.plans.plan import PlannedRun, state_of
 from ccp_dml.plans.runner import PlanWatcher
 from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder
@@ -105,7 +105,7 @@ class TrialRuns(PlanWatcher):
 
     def is_over(self, run: PlannedRun) -> bool:
         """Whether a trial that was interrupted had come to its end, or is not worth going on; it is then told."""
-        if standing(run.folder).state == "open":
+        if state_of(run.folder).state == "open":
             return False
         folder = RunFolder.read(run.folder)
         trial = self.trials[run.name]
