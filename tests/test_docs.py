@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
+import reference_pages
 import result_figures
 from support.documents import blocks, run_commands
 
@@ -80,3 +81,11 @@ def test_every_decision_that_the_code_names_is_explained():
     }
     for number in named:
         assert f'<a id="d{number}"></a>**D{number}. ' in decisions, f"D{number} is named but not explained"
+
+
+def test_reference_pages_can_be_made():
+    pages = reference_pages.reference_pages()
+    assert "`ccp.pair_weight`" in pages["reference/configuration.md"]
+    assert "### c2-ccp-s" in pages["reference/recipes.md"]
+    assert "## ccp data prepare" in pages["reference/commands.md"]
+    assert "::: ccp_dml.losses.contrastive" in pages["reference/api/losses.md"]

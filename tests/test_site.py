@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ccp_dml.config.layers import known_keys, shipped_recipes
+from ccp_dml.config.layers import known_keys
+from ccp_dml.config.recipes import shipped_recipes
 
 pytest.importorskip("material", reason="the site needs the extra [docs]")
 

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 import ccp_dml
 from ccp_dml.cli import app
-from ccp_dml.config.layers import RECIPE_KINDS, shipped_recipes
+from ccp_dml.config.recipes import RECIPE_KINDS, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.losses import LOSSES, PROXY_LOSSES
 
