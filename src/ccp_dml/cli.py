@@ -19,6 +19,7 @@ from ccp_dml.commands.listing import list_things
 from ccp_dml.commands.report import report
 from ccp_dml.commands.serving.index import index_app
 from ccp_dml.commands.serving.search import search
+from ccp_dml.commands.serving.serve import serve
 from ccp_dml.commands.study import study
 from ccp_dml.commands.train import train
 from ccp_dml.errors import NonFiniteError, UserError
@@ -56,6 +57,7 @@ app.command()(report)
 app.command()(benchmark)
 app.command()(study)
 app.command()(search)
+app.command()(serve)
 app.command()(cache)
 app.add_typer(data_app, name="data")
 app.add_typer(index_app, name="index")

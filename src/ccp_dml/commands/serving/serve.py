@@ -1,0 +1,127 @@
+"""`ccp serve`."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccp_dml.commands.console import out
+from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned
+from ccp_dml.errors import UserError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+SECONDS_TO_FINISH = 5
+"""What is being answered when the server is stopped gets so long to end."""
+
+
+def serve(
+    what: Annotated[
+        str, typer.Argument(metavar="MODEL|INDEX", help="A model, an index, or the address an index was pushed to.")
+    ],
+    host: Annotated[str, typer.Option(help="Who may call: 127.0.0.1 is this machine alone, 0.0.0.0 anybody.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    map_kind: Annotated[str, typer.Option("--map", metavar="tsne|pca", help="How the map is drawn.")] = "tsne",
+    model: ModelOption = None,
+    device: Device = "auto",
+) -> None:
+    """Answer queries of programs, and show a search page, until Ctrl-C.
+
+    Example: `ccp serve birds.index --port 8080`
+    """
+    if map_kind not in ("tsne", "pca"):
+        raise UserError(f"--map {map_kind} is unknown; give tsne or pca.")
+    try:
+        import fastapi  # noqa: F401
+        import python_multipart  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"The server needs {error.name}: pip install 'ccp-dml[serve]'.") from None
+    with _listening(host, port) as listener:
+        app = _app_of(what, host, model, device, map_kind == "tsne")
+        run_server(app, listener, lambda: _announce(host, listener.getsockname()[1]))
+
+
+def run_server(app: "FastAPI", listener: socket.socket, on_start: Callable[[], None] = lambda: None) -> None:
+    """Answer on an open socket until SIGINT or SIGTERM; what is being answered then is finished first."""
+    import uvicorn
+
+    settings = uvicorn.Config(
+        app,
+        log_level="warning",
+        timeout_graceful_shutdown=SECONDS_TO_FINISH,
+        server_header=False,
+        backlog=512,
+        lifespan="off",
+    )
+    server = uvicorn.Server(settings)
+    # uvicorn would raise the signal again once it has ended; being stopped is how a server ends well.
+    server.capture_signals = _no_signals  # type: ignore[method-assign]
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, server.handle_exit, number, None)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.02)
+        on_start()
+        await serving
+
+    asyncio.run(main())
+
+
+@contextmanager
+def _no_signals() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    """An open socket, taken before the model is loaded, so that a port in use is said at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UserError(
+                f"{host}:{port} cannot be listened on ({reason}); choose another --port or --host."
+            ) from None
+        yield listener
+
+
+def _app_of(what: str, host: str, model: Path | None, device: str, with_tsne: bool) -> "FastAPI":
+    from ccp_dml.serving.index_store import is_index
+    from ccp_dml.serving.server import make_app
+    from ccp_dml.serving.stored_model import load
+    from ccp_dml.serving.vector_engine import is_address, open_gallery
+
+    hosts: list[str] | None = [*LOOPBACK, "[::1]"] if host in LOOPBACK else None
+    path = Path(what).expanduser()
+    gallery: Any = None
+    if is_index(path) or is_address(what):
+        gallery = open_gallery(what)
+        network = load_pinned(gallery.model, model, what, device)
+    elif path.is_dir():
+        network = load(path, device)
+    else:
+        raise UserError(f"There is no model or index {what}; give a run, an exported model, or what `ccp index` wrote.")
+    return make_app(network, gallery, hosts, with_tsne)
+
+
+def _announce(host: str, port: int) -> None:
+    shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
+    out.print(f"Serving at http://{shown}:{port}    (Ctrl-C stops)", highlight=False, markup=False, soft_wrap=True)
+    if host not in LOOPBACK:
+        out.print("Anybody who can reach this machine can search; there is no password.", style="yellow")

@@ -1,0 +1,135 @@
+"""A gallery from above: a map of its images, and the classes that are confused most."""
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ccp_dml.functional.planar import principal_plane
+from ccp_dml.functional.retrieval import nearest_references
+from ccp_dml.serving.gallery import Gallery, Sample
+
+MOST_POINTS = 10_000
+MOST_POINTS_OF_TSNE = 5_000
+MOST_QUERIES = 5_000
+PAIRS_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class IndexMap:
+    """Images as points in the unit square."""
+
+    kind: str  # "t-SNE" or "PCA"
+    is_final: bool  # False while a better map is being computed
+    ids: list[int]
+    labels: list[str | None]
+    places: np.ndarray  # (N, 2), 0..1
+
+    def as_dict(self) -> dict[str, Any]:
+        classes = sorted({label for label in self.labels if label is not None})
+        numbers = {label: number for number, label in enumerate(classes)}
+        return {
+            "kind": self.kind,
+            "final": self.is_final,
+            "ids": self.ids,
+            "classes": classes,
+            "labels": [-1 if label is None else numbers[label] for label in self.labels],
+            "x": np.round(self.places[:, 0], 4).tolist(),
+            "y": np.round(self.places[:, 1], 4).tolist(),
+        }
+
+
+class Overview:
+    """Computes map and confusions once, when they are first asked for; a t-SNE takes its time in the background."""
+
+    def __init__(self, gallery: Gallery, with_tsne: bool = True) -> None:
+        self.gallery = gallery
+        self.with_tsne = with_tsne
+        self._lock = threading.Lock()
+        self._map: IndexMap | None = None
+        self._confusions: dict[str, Any] | None = None
+
+    def map(self) -> IndexMap:
+        with self._lock:
+            if self._map is None:
+                sample = self.gallery.sample(MOST_POINTS)
+                better = self.with_tsne and 10 <= len(sample.ids) <= MOST_POINTS_OF_TSNE
+                self._map = _as_map(sample, "PCA", _flat(sample.vectors), is_final=not better)
+                if better:
+                    threading.Thread(target=self._improve, args=(sample,), name="ccp-map", daemon=True).start()
+            return self._map
+
+    def _improve(self, sample: Sample) -> None:
+        found = _as_map(sample, "t-SNE", _tsne(sample.vectors), is_final=True)
+        with self._lock:
+            self._map = found
+
+    def confusions(self) -> dict[str, Any]:
+        with self._lock:
+            if self._confusions is None:
+                self._confusions = confused_classes(self.gallery.sample(MOST_QUERIES))
+            return self._confusions
+
+
+def confused_classes(sample: Sample) -> dict[str, Any]:
+    """Count how often the nearest other image is of another class, and which two classes meet most often.
+
+    A pair's `share` is of the two classes' images; `example` are two images that were taken for each other.
+    """
+    labelled = np.flatnonzero([label is not None for label in sample.labels])
+    labels = [sample.labels[place] for place in labelled]
+    if len(labelled) < 2:
+        return {"queries": len(labelled), "right": None, "pairs": []}
+    _, nearest = nearest_references(torch.from_numpy(np.ascontiguousarray(sample.vectors[labelled])), 1)
+    images = Counter(labels)
+    pairs: Counter[tuple[str, str]] = Counter()
+    examples: dict[tuple[str, str], tuple[int, int]] = {}
+    wrong = 0
+    for own, other in enumerate(nearest[:, 0].tolist()):
+        one, two = labels[own], labels[other]
+        if one != two:
+            assert one is not None
+            assert two is not None
+            wrong += 1
+            pair = (min(one, two), max(one, two))
+            pairs[pair] += 1
+            examples.setdefault(pair, (int(sample.ids[labelled[own]]), int(sample.ids[labelled[other]])))
+    ranked = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:PAIRS_SHOWN]
+    return {
+        "queries": len(labelled),
+        "right": 1 - wrong / len(labelled),
+        "pairs": [
+            {
+                "classes": list(pair),
+                "times": times,
+                "share": times / (images[pair[0]] + images[pair[1]]),
+                "example": list(examples[pair]),
+            }
+            for pair, times in ranked
+        ],
+    }
+
+
+def _as_map(sample: Sample, kind: str, places: np.ndarray, is_final: bool) -> IndexMap:
+    low, high = (places.min(0), places.max(0)) if len(places) else (np.zeros(2), np.ones(2))
+    spread = max(float((high - low).max(initial=0.0)), 1e-9)  # one scale for both axes
+    centred = (places - (low + high) / 2) / spread + 0.5
+    return IndexMap(kind, is_final, sample.ids.tolist(), sample.labels, centred)
+
+
+def _flat(vectors: np.ndarray) -> np.ndarray:
+    if not len(vectors):
+        return np.empty((0, 2))
+    points = torch.from_numpy(np.ascontiguousarray(vectors))
+    return principal_plane(points).project(points).numpy()
+
+
+def _tsne(vectors: np.ndarray) -> np.ndarray:
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, (len(vectors) - 1) / 3)
+    made: np.ndarray = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=1).fit_transform(vectors)
+    return made.astype(np.float64)

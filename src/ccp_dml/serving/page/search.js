@@ -1,0 +1,364 @@
+// The search page: a picture or an indexed image goes to the server, its neighbours come back and are shown.
+// Texts from the index are only ever set as textContent, so that a class called <b> stays a text.
+import { IndexMap } from "./map.js";
+
+const get = (id) => document.getElementById(id);
+const state = { facts: null, query: null, results: [], map: null, search: 0 };
+
+function make(tag, classes = "", text = null) {
+  const element = document.createElement(tag);
+  if (classes) element.className = classes;
+  if (text !== null) element.textContent = text;
+  return element;
+}
+
+async function ask(address, options) {
+  let response;
+  try {
+    response = await fetch(address, options);
+  } catch {
+    throw new Error("The server does not answer; is it still running?");
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.detail || `The server answered ${response.status}.`);
+  return answer;
+}
+
+function say(text, problem = false) {
+  get("message").textContent = text;
+  get("message").classList.toggle("problem", problem);
+}
+
+// ---- what is searched with, and under which conditions
+
+const quoted = (text) => `"${text.replace(/\\/g, "\\\\").replace(/"/g, '\\"')}"`;
+
+function condition() {
+  const parts = [];
+  if (get("class-filter").value) parts.push(`label = ${quoted(get("class-filter").value)}`);
+  for (const select of document.querySelectorAll("#attribute-filters select")) {
+    if (select.value === "") continue;
+    const value = JSON.parse(select.value);
+    parts.push(`\`${select.dataset.name}\` = ${typeof value === "number" ? value : quoted(value)}`);
+  }
+  const own = get("where").value.trim();
+  if (own) parts.push(`(${own})`);
+  return parts.join(" and ");
+}
+
+async function search() {
+  if (!state.query) return;
+  const number = ++state.search; // an answer that was overtaken by a later search is dropped
+  const form = new FormData();
+  if (state.query.id !== undefined) form.set("id", state.query.id);
+  else form.set("image", state.query.file, state.query.file.name || "picture");
+  form.set("k", get("k").value);
+  form.set("where", condition());
+  say("Searching …");
+  const begun = performance.now();
+  try {
+    const answer = await ask("/search", { method: "POST", body: form });
+    if (number !== state.search) return;
+    state.results = answer.results;
+    if (answer.query) {
+      get("truth").value = answer.query.label ?? "";
+      get("query-name").textContent = [answer.query.label, answer.query.path].filter(Boolean).join(" · ");
+    }
+    say("");
+    showResults();
+    state.map?.mark(state.query.id, state.results.map((result) => result.id));
+    get("results").dataset.milliseconds = Math.round(performance.now() - begun);
+  } catch (error) {
+    if (number === state.search) say(error.message, true);
+  }
+}
+
+function searchFile(file) {
+  if (!file) return;
+  state.query = { file };
+  get("truth").value = "";
+  get("query-name").textContent = file.name || "a pasted picture";
+  showQuery(URL.createObjectURL(file));
+  history.replaceState(null, "", location.pathname);
+  openTab("results");
+  search();
+}
+
+function searchImage(id, remember = true) {
+  state.query = { id };
+  showQuery(`/images/${id}?size=large`);
+  if (remember) history.pushState(null, "", `#${id}`);
+  openTab("results");
+  search();
+}
+
+function showQuery(address) {
+  const preview = get("preview");
+  if (preview.src.startsWith("blob:")) URL.revokeObjectURL(preview.src);
+  preview.src = address;
+  preview.alt = "the picture that is searched with";
+  preview.hidden = false;
+}
+
+// ---- results
+
+function card(id, label, facts) {
+  const button = make("button", "card");
+  button.type = "button";
+  button.dataset.id = id;
+  const picture = make("span", "picture");
+  const image = make("img");
+  image.alt = label ?? `image ${id}`;
+  image.loading = "lazy";
+  image.src = `/images/${id}`;
+  image.addEventListener("error", () => picture.replaceChildren("the file is missing"));
+  picture.append(image);
+  button.append(picture);
+  if (label !== null && label !== undefined) button.append(make("span", "class", label));
+  for (const fact of facts) button.append(make("span", "facts", fact));
+  button.addEventListener("click", () => searchImage(id));
+  return button;
+}
+
+function verdictOf(result) {
+  const truth = get("truth").value;
+  if (!truth || result.label === null) return "";
+  return result.label === truth ? "right" : "wrong";
+}
+
+function showResults() {
+  const list = get("results");
+  list.replaceChildren();
+  for (const result of state.results) {
+    const facts = [result.distance.toFixed(4), ...Object.entries(result.attributes).map(([name, value]) => `${name}: ${value}`)];
+    const item = make("li");
+    const shown = card(result.id, result.label, facts);
+    shown.title = result.path;
+    const verdict = verdictOf(result);
+    if (verdict) {
+      shown.classList.add(verdict);
+      shown.append(make("span", "facts verdict", verdict === "right" ? "✓ same class" : "✗ other class"));
+    }
+    item.append(shown);
+    item.dataset.distance = result.distance;
+    list.append(item);
+  }
+  if (!state.results.length) say("No image fits these conditions.");
+  drawLine();
+}
+
+const farthest = () => Math.max(...state.results.map((result) => result.distance), 1e-6) * 1.04;
+
+function drawLine() {
+  const threshold = state.facts.thresholds[get("rate").value];
+  const axis = get("axis");
+  get("ruler").hidden = !state.results.length;
+  axis.replaceChildren();
+  get("results").querySelector(".line")?.remove();
+  const items = [...get("results").children];
+  if (threshold) {
+    const percent = `${+(100 * threshold.rate).toPrecision(2)} %`;
+    get("rate-text").textContent = percent;
+    get("promise").textContent = threshold.promise;
+    get("rate").setAttribute("aria-valuetext", `${percent}, up to the distance ${threshold.distance.toFixed(3)}`);
+  }
+  if (!items.length) return (get("summary").textContent = "");
+  const reach = farthest();
+  get("farthest").textContent = reach.toFixed(2);
+  for (const result of state.results) {
+    const dot = make("span", `dot ${verdictOf(result)}`);
+    dot.style.left = `${(100 * result.distance) / reach}%`;
+    axis.append(dot);
+  }
+  const right = state.results.filter((result) => verdictOf(result) === "right").length;
+  const judged = state.results.filter((result) => verdictOf(result)).length;
+  let text = judged ? `${right} of ${judged} results are of the same class. ` : "";
+  if (threshold) {
+    const inside = state.results.filter((result) => result.distance <= threshold.distance).length;
+    const place = Math.min(100, (100 * threshold.distance) / reach);
+    const left = make("span", "left"), mark = make("span", "mark");
+    left.style.width = mark.style.left = `${place}%`;
+    axis.append(left, mark);
+    const percent = get("rate-text").textContent;
+    text += `${inside} of ${items.length} lie left of the line: everything left of this line is the same class with at most ${percent} false matches.`;
+    const line = make("li", "line", `distance ${threshold.distance.toFixed(3)} · at most ${percent} false matches before this line`);
+    items.forEach((item, place) => item.classList.toggle("beyond", place >= inside));
+    if (inside < items.length) items[inside].before(line);
+    else get("results").append(line);
+  }
+  get("summary").textContent = text;
+}
+
+function walkResults(event) {
+  const cards = [...get("results").querySelectorAll(".card")];
+  const place = cards.indexOf(document.activeElement);
+  if (place < 0) return;
+  const across = cards.filter((one) => one.offsetTop === cards[0].offsetTop).length || 1;
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across }[event.key];
+  const next = step && cards[place + step];
+  if (next) {
+    next.focus();
+    event.preventDefault();
+  }
+}
+
+// ---- views
+
+const TABS = ["results", "map", "confused"];
+
+function openTab(name) {
+  for (const each of TABS) {
+    const tab = get(`tab-${each}`);
+    tab.setAttribute("aria-selected", each === name);
+    tab.tabIndex = each === name ? 0 : -1;
+    get(`view-${each}`).hidden = each !== name;
+  }
+  if (name === "map") showMap();
+  if (name === "confused") showConfusions();
+}
+
+async function showMap() {
+  if (state.map) return state.map.draw();
+  try {
+    const points = await ask("/index/map");
+    state.map = new IndexMap(get("map"), points, searchImage);
+    state.map.mark(state.query?.id, state.results.map((result) => result.id));
+    describeMap(points);
+    if (!points.final) improveMap();
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+function describeMap(points) {
+  const some = points.ids.length < state.facts.count ? ` of ${state.facts.count.toLocaleString("en")}` : "";
+  get("map-text").textContent =
+    `${points.ids.length.toLocaleString("en")}${some} images by ${points.kind}: near each other means alike to the network. ` +
+    `A colour is a class. Results are ringed. ${points.final ? "" : "A clearer map is being computed …"}`;
+}
+
+async function improveMap() {
+  await new Promise((resolve) => setTimeout(resolve, 1500));
+  const points = await ask("/index/map").catch(() => null);
+  if (!points) return;
+  if (!points.final) return improveMap();
+  state.map.move(points);
+  describeMap(points);
+}
+
+async function showConfusions() {
+  if (get("confused-text").textContent) return;
+  try {
+    const found = await ask("/index/confusions");
+    if (found.right === null) return (get("confused-text").textContent = "The images have no labels, so that nothing is known about confusions.");
+    const percent = (100 * found.right).toFixed(1);
+    get("confused-text").textContent =
+      `For ${percent} % of ${found.queries.toLocaleString("en")} images the nearest other image is of the same class. ` +
+      (found.pairs.length ? "These classes are taken for each other most often:" : "");
+    for (const pair of found.pairs) {
+      const item = make("li"), two = make("div", "two");
+      pair.example.forEach((id, place) => two.append(card(id, null, [pair.classes[place]])));
+      item.append(two, make("span", "small", `${pair.times} times, ${(100 * pair.share).toFixed(0)} % of their images`));
+      get("confused").append(item);
+    }
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+// ---- the start
+
+function option(value, text = value) {
+  const made = make("option", "", text);
+  made.value = value;
+  return made;
+}
+
+function fillIn(facts) {
+  state.facts = facts;
+  document.title = `Search ${facts.name}`;
+  get("name").textContent = facts.name;
+  const labels = Object.entries(facts.labels);
+  get("about").textContent = `${facts.count.toLocaleString("en")} images` + (labels.length ? ` of ${labels.length.toLocaleString("en")} classes` : "") + `, embedded by ${facts.model}`;
+  for (const [label, count] of labels) {
+    get("class-filter").append(option(label, `${label} (${count})`));
+    get("truth").append(option(label));
+  }
+  for (const [name, values] of Object.entries(facts.attributes)) {
+    if (!values.length) continue;
+    const label = make("label", "", `${name} `), select = make("select");
+    select.dataset.name = name;
+    select.append(option("", "any"), ...values.map((value) => option(JSON.stringify(value), String(value))));
+    label.append(select);
+    get("attribute-filters").append(label);
+  }
+  if (facts.thresholds.length) {
+    const slider = get("rate");
+    slider.max = facts.thresholds.length - 1;
+    const near = facts.thresholds.map((one) => Math.abs(Math.log(one.rate / 0.01)));
+    slider.value = near.indexOf(Math.min(...near));
+    get("rate-box").hidden = false;
+    drawLine();
+  }
+}
+
+async function offerStart() {
+  const { ids, labels, classes } = await ask("/index/map");
+  const step = Math.max(1, Math.floor(ids.length / 24));
+  say("Drop a picture, or start from one of these:");
+  for (let place = 0; place < ids.length && place < 24 * step; place += step) {
+    const item = make("li");
+    item.append(card(ids[place], classes[labels[place]] ?? null, []));
+    get("results").append(item);
+  }
+}
+
+function listen() {
+  const drop = get("drop");
+  get("file").addEventListener("change", (event) => { searchFile(event.target.files[0]); event.target.value = ""; });
+  for (const kind of ["dragenter", "dragover"]) document.addEventListener(kind, (event) => { event.preventDefault(); drop.classList.add("over"); });
+  document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) drop.classList.remove("over"); });
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    drop.classList.remove("over");
+    searchFile(event.dataTransfer.files[0]);
+  });
+  document.addEventListener("paste", (event) => {
+    const file = [...event.clipboardData.files].find((one) => one.type.startsWith("image/"));
+    if (file) searchFile(file);
+  });
+  get("filters").addEventListener("submit", (event) => { event.preventDefault(); search(); });
+  get("filters").addEventListener("change", (event) => (event.target.id === "truth" ? showResults() : search()));
+  get("rate").addEventListener("input", drawLine);
+  get("results").addEventListener("keydown", walkResults);
+  for (const name of TABS) get(`tab-${name}`).addEventListener("click", () => openTab(name));
+  document.querySelector(".tabs").addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const place = TABS.findIndex((name) => get(`tab-${name}`) === document.activeElement);
+    if (!step || place < 0) return;
+    const next = TABS[(place + step + TABS.length) % TABS.length];
+    openTab(next);
+    get(`tab-${next}`).focus();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.target.matches("input[type=text], select") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/") { event.preventDefault(); get("file").click(); }
+    const step = { "[": -1, "]": 1 }[event.key];
+    if (step) { get("rate").value = +get("rate").value + step; drawLine(); }
+  });
+  window.addEventListener("popstate", () => openHash());
+}
+
+function openHash() {
+  const id = /^#(\d+)$/.exec(location.hash);
+  if (id) searchImage(Number(id[1]), false);
+  return Boolean(id);
+}
+
+listen();
+try {
+  fillIn(await ask("/index"));
+  if (!openHash()) await offerStart();
+} catch (error) {
+  say(error.message, true);
+}
