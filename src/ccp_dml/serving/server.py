@@ -25,7 +25,12 @@ from ccp_dml.serving.uploads import MEGABYTE, MOST_BYTES, BodyLimit, Refusal, Se
 
 SIDES = {"small": 160, "large": 900}
 PICTURES_KEPT = 4096
-PAGE_FILES = {"search.css": "text/css", "search.js": "text/javascript", "map.js": "text/javascript"}
+PAGE_FILES = {
+    "search.css": "text/css",
+    "search.js": "text/javascript",
+    "map.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
