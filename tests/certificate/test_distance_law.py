@@ -6,6 +6,7 @@ import torch
 
 from ccp_dml.certificate import distance_law
 from ccp_dml.certificate.distance_law import pair_laws, threshold_grid
+from ccp_dml.functional.distances import pairwise_distances
 
 LAWS = ("same_by_images", "same_by_classes", "different_by_images", "different_by_classes")
 
@@ -94,3 +95,34 @@ def test_only_counted_thresholds_can_be_asked_for(uneven):
     for threshold in (0.123456, 50.0):
         with pytest.raises(ValueError, match=str(threshold)):
             law.wrong_rate(threshold)
+
+
+@pytest.mark.parametrize("thresholds", [[0.0], [0.5], [0.0, 0.5, 0.5 + 1e-15, 0.7], [1e-300, 2e-300, 0.5, 9.0]])
+def test_pairs_at_between_and_beyond_thresholds_are_counted_as_by_a_binary_search(thresholds):
+    """Whole multiples of a quarter: many distances equal a threshold, others lie beyond the last."""
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randint(0, 5, (40, 2), generator=generator).double() / 4
+    labels = torch.randint(0, 6, (40,), generator=generator)
+    thresholds = torch.tensor(thresholds, dtype=torch.float64)
+    laws = pair_laws(points, labels, thresholds)
+    distances = pairwise_distances(points, points)
+    is_same = labels[:, None] == labels
+    upper = torch.ones_like(is_same).triu(1)
+    for law, pairs, right in (
+        (laws.same_by_images, distances[is_same & upper], True),
+        (laws.different_by_images, distances[~is_same & upper], False),
+    ):
+        places = torch.searchsorted(thresholds, pairs, right=right)
+        expected = torch.bincount(places, minlength=len(thresholds) + 1)
+        assert law.pairs == len(pairs)
+        if not right:  # these weigh 1 each
+            assert torch.equal(law.weights.long(), expected)
+        assert torch.equal(law.weights > 0, expected > 0)
+
+
+def test_distances_are_those_of_functional_distances():
+    """Equal points are at distance zero, although their product is not exact."""
+    points = torch.randn(20, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    points[10:] = points[:10]
+    laws = pair_laws(points, torch.arange(20), torch.tensor([0.0], dtype=torch.float64))
+    assert laws.different_by_images.weights.tolist() == [10, 180]

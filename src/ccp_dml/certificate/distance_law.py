@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ccp_dml.functional.distances import pairwise_distances
-
 _BLOCK_PAIRS = 1 << 18  # what stays near a processor
+_CELLS_PER_THRESHOLD = 16  # so that hardly two share a cell
+_ROUNDING_NOISE = 1e-14  # of a squared distance, relative to the points' squared lengths
 STEPS = 4000  # thresholds that are looked at, from zero to the largest distance
 
 
@@ -91,47 +91,126 @@ def threshold_grid(embeddings: Tensor, *also: float) -> Tensor:
 def pair_laws(
     embeddings: Tensor, labels: Tensor, thresholds: Tensor, scaled: Callable[[Tensor], Tensor] = torch.Tensor.clone
 ) -> PairLaws:
-    """The laws of all pairs of `embeddings` (N, D) float64 with `labels` (N,), counted at `thresholds` (T,)."""
-    _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
-    size = sizes[classes].double()  # (N,), of each image's class
-    pairs_in_class = (size * (size - 1) / 2).clamp(min=1)
+    """Count all pairs of `embeddings` (N, D) float64 with `labels` (N,) at `thresholds` (T,).
+
+    What a pair weighs depends only on the sizes of the two classes. So pairs are counted size by size, and weighed
+    afterwards.
+    """
     same_by_images, same_by_classes, different_by_images, different_by_classes = (
-        _Tally(thresholds, is_same_class, scaled) for is_same_class in (True, True, False, False)
+        _Tally(thresholds, is_same_class) for is_same_class in (True, True, False, False)
     )
-    for start, stop in _row_blocks(len(embeddings)):
-        distances = pairwise_distances(embeddings[start:stop], embeddings[start:])  # (rows, columns)
-        is_same = classes[start:stop, None] == classes[None, start:]
-        upper = torch.ones_like(is_same).triu(1)  # every pair once
-
-        rows, columns = (is_same & upper).nonzero(as_tuple=True)
-        near = distances[rows, columns]
-        places = torch.searchsorted(thresholds, near, right=True)  # thresholds up to the distance
-        same_by_images.add(near, places, ((size / 2).floor() / pairs_in_class)[rows + start], len(near))
-        same_by_classes.add(near, places, (1 / pairs_in_class)[rows + start], len(near))
-
-        different = (~is_same & upper).double()
-        count = int(different.sum())
-        places = torch.searchsorted(thresholds, distances)  # thresholds below the distance
-        different_by_images.add(distances, places, different, count)
-        different_by_classes.add(distances, places, different.div_(size[start:stop, None]).div_(size[start:]), count)
+    cells = _Cells(thresholds)
+    groups = list(_by_class_size(embeddings, labels))
+    for number, (size, points) in enumerate(groups):
+        same, different = _count_within(points, size, cells, scaled)
+        pairs_in_class = max(size * (size - 1) / 2, 1.0)
+        same_by_images.add(same, (size // 2) / pairs_in_class)
+        same_by_classes.add(same, 1 / pairs_in_class)
+        different_by_images.add(different, 1.0)
+        different_by_classes.add(different, 1 / size**2)
+        for other_size, others in groups[number + 1 :]:
+            different = _Count(cells, scaled)
+            for block in points.split(max(1, _BLOCK_PAIRS // len(others))):
+                different.add(_distances(block, others).flatten(), torch.gt)
+            different_by_images.add(different, 1.0)
+            different_by_classes.add(different, 1 / (size * other_size))
     return PairLaws(same_by_images.law(), same_by_classes.law(), different_by_images.law(), different_by_classes.law())
 
 
-class _Tally:
-    """A law while its pairs are being counted."""
+def _by_class_size(embeddings: Tensor, labels: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Sizes of classes, each with the embeddings (n, D) of all classes of that size, class after class."""
+    _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+    order = classes.argsort(stable=True)
+    for size in torch.unique(sizes).tolist():
+        yield size, _with_squares(embeddings[order[sizes[classes[order]] == size]])
 
-    def __init__(self, thresholds: Tensor, is_same_class: bool, scaled: Callable[[Tensor], Tensor]) -> None:
-        self.thresholds, self.is_same_class, self.scaled = thresholds, is_same_class, scaled
+
+def _with_squares(points: Tensor) -> Tensor:
+    """Append half the squared length, negated, and 1 to `points` (n, D): one product then gives a distance.
+
+    Lengths are shortened by more than rounding can add up to, so that the distance of equal points is 0.
+    """
+    halves = torch.linalg.vector_norm(points, dim=1, keepdim=True).square_().mul_(-0.5 * (1.0 - _ROUNDING_NOISE))
+    return torch.cat([points, halves, torch.ones_like(halves)], dim=1)
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:
+    """Distances (n, m) of points (n, D + 2) and (m, D + 2) with their squares: d^2 / 2 = |a|^2 / 2 + |b|^2 / 2 - ab."""
+    turned = torch.cat([b[:, :-2], b[:, -1:], b[:, -2:-1]], dim=1)
+    return (a @ turned.T).mul_(-2.0).clamp_(min=0.0).sqrt_()
+
+
+def _count_within(
+    points: Tensor, size: int, cells: "_Cells", scaled: Callable[[Tensor], Tensor]
+) -> tuple["_Count", "_Count"]:
+    """Count the pairs of one class and those of two among `points` (n, D), of which every `size` are a class."""
+    same, different = _Count(cells, scaled), _Count(cells, scaled)
+    classes = torch.arange(len(points)) // size
+    for start, stop in _row_blocks(len(points)):
+        edge = -(-stop // size) * size  # from this column on, no pair is of one class
+        near = _distances(points[start:stop], points[start:edge])  # (rows, columns)
+        is_same = classes[start:stop, None] == classes[None, start:edge]
+        upper = torch.ones_like(is_same).triu(1)  # every pair once
+        same.add(near[is_same & upper], torch.ge)
+        different.add(near[~is_same & upper], torch.gt)
+        different.add(_distances(points[start:stop], points[edge:]).flatten(), torch.gt)
+    return same, different
+
+
+class _Cells:
+    """Find the place of many distances among the thresholds (T,), as a binary search would, but faster.
+
+    Distances fall into cells of equal width, found by one multiplication. A table says how many thresholds lie in the
+    cells before. The few thresholds in the same cell are compared one after the other. As multiplying and rounding
+    down keep the order of numbers, this is exact.
+    """
+
+    def __init__(self, thresholds: Tensor) -> None:
+        self.thresholds = torch.cat([thresholds, thresholds.new_tensor([torch.inf])])
+        self.number = _CELLS_PER_THRESHOLD * len(thresholds)
+        self.per_distance = self.number / (float(thresholds[-1]) or 1.0)
+        own = torch.bincount(self._cells(thresholds), minlength=self.number + 1)  # thresholds in each cell
+        self.before = (own.cumsum(0) - own).int()
+        self.most = int(own.max())
+
+    def _cells(self, distances: Tensor) -> Tensor:
+        return (distances * self.per_distance).clamp_(max=self.number).int()
+
+    def places(self, distances: Tensor, beyond: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Count the thresholds that each of `distances` (n,) is beyond, which is `torch.gt` or `torch.ge`."""
+        places = self.before.index_select(0, self._cells(distances))
+        for _ in range(self.most):
+            places += beyond(distances, self.thresholds.index_select(0, places))
+        return places
+
+
+class _Count:
+    """Pairs between thresholds, counted one by one, and the sum of their distances on the constraint's scale."""
+
+    def __init__(self, cells: _Cells, scaled: Callable[[Tensor], Tensor]) -> None:
+        self.cells, self.scaled = cells, scaled
+        self.pairs = torch.zeros(len(cells.thresholds), dtype=torch.int64)  # (T + 1,)
+        self.values = torch.zeros(len(cells.thresholds), dtype=torch.float64)
+
+    def add(self, distances: Tensor, beyond: Callable[[Tensor, Tensor], Tensor]) -> None:
+        places = self.cells.places(distances, beyond)
+        self.pairs += torch.bincount(places, minlength=len(self.pairs))
+        self.values.index_add_(0, places, self.scaled(distances))
+
+
+class _Tally:
+    """A law while counts are being added to it."""
+
+    def __init__(self, thresholds: Tensor, is_same_class: bool) -> None:
+        self.thresholds, self.is_same_class = thresholds, is_same_class
         self.weights = torch.zeros(len(thresholds) + 1, dtype=torch.float64)
         self.values = torch.zeros_like(self.weights)
         self.pairs = 0
 
-    def add(self, distances: Tensor, places: Tensor, weights: Tensor, count: int) -> None:
-        """`count` pairs; whatever else the tensors, which are of one shape, hold has weight zero."""
-        places, cells = places.flatten(), len(self.weights)
-        self.weights += torch.bincount(places, weights.flatten(), minlength=cells)
-        self.values += torch.bincount(places, (weights * self.scaled(distances)).flatten(), minlength=cells)
-        self.pairs += count
+    def add(self, count: _Count, weight: float) -> None:
+        self.weights += weight * count.pairs.double()
+        self.values += weight * count.values
+        self.pairs += int(count.pairs.sum())
 
     def law(self) -> DistanceLaw:
         return DistanceLaw(self.thresholds, self.is_same_class, self.weights, self.values, self.pairs)
