@@ -15,6 +15,8 @@ How the paper's lines and equations map to this file:
 A baseline is the same loop with one problem that never ends by itself: no proxies (or one fixed set) and no pull.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import inf
@@ -28,115 +30,7 @@ from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.proxies import ClassProxies, Drift, Space, measure_drift, select_proxies
 
-
-@dataclass
-class Patience:
-    """Used up after `limit` evaluations in a row without a gain of at least `min_improvement`; None waits for ever."""
-
-    limit: int | None
-    min_improvement: float = 1e-5
-    best: float = -inf
-    to_beat: float = -inf
-    waited: int = 0
-
-    def observe(self, score: float) -> bool:
-        """Count one evaluation; True if it is the best so far, be it by ever so little."""
-        if score >= self.to_beat + self.min_improvement:
-            self.to_beat, self.waited = score, 0
-        else:
-            self.waited += 1
-        is_best = score > self.best
-        self.best = max(self.best, score)
-        return is_best
-
-    @property
-    def used_up(self) -> bool:
-        return self.limit is not None and self.waited >= self.limit
-
-    def restart(self) -> None:
-        """Begin anew, as for the next problem: earlier scores no longer count."""
-        self.best, self.to_beat, self.waited = -inf, -inf, 0
-
-    def state_dict(self) -> dict[str, Any]:
-        state = asdict(self)
-        return {name: state[name] for name in ("best", "to_beat", "waited")}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best, self.to_beat, self.waited = state["best"], state["to_beat"], state["waited"]
-
-
-@dataclass(frozen=True)
-class Pace:
-    """What ends a problem besides a stall of the validation scores, also between evaluations (D30).
-
-    Proxies stand for images as the network embedded them when they were chosen. The further the network learns, the
-    less they do: they are *stale*. How fast that goes depends on learning rate, network and data, so that a number of
-    steps that suits one run is far too many for another; staleness relative to the covering radius is comparable.
-
-    Args:
-        steps: a problem ends after so many steps. None: however many it takes.
-        staleness: a problem ends when the mean distance between proxies and the present embeddings of their images
-            exceeds this multiple of the covering radius that the proxies had when they were chosen. None: never.
-        check_every: steps between two looks at the staleness.
-    """
-
-    steps: int | None = None
-    staleness: float | None = None
-    check_every: int = 10
-
-
-@dataclass(frozen=True)
-class ProblemStart:
-    """When a problem began."""
-
-    problem: int
-    step: int
-    covering_radius: float | None  # of its proxies over the pool they were chosen from; None: it has no proxies
-
-
 Snapshot = dict[str, Tensor]
-
-
-def snapshot(module: nn.Module) -> Snapshot:
-    """A copy of a module's state that further training does not touch."""
-    return {name: value.detach().clone() for name, value in module.state_dict().items()}
-
-
-class ProximalPull:
-    """The lambda term: an attraction of the network's weights towards the previous problem's solution (D1).
-
-    Before the first problem is solved there is nothing to stay near, and the pull does nothing (D2).
-
-    Args:
-        network: its trainable parameters are pulled; the proxies are not part of it.
-        weight: lambda.
-    """
-
-    def __init__(self, network: nn.Module, weight: float) -> None:
-        self.weight = weight
-        self.parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
-        self.anchor: Snapshot = {}
-
-    def move_anchor(self, weights: Snapshot) -> None:
-        """Let the pull point to `weights` (theta_prev), a snapshot of the network, from now on."""
-        self.anchor = {name: weights[name] for name in self.parameters}
-
-    def add_gradient(self) -> None:
-        """Add lambda (theta - theta_prev) to the gradients. Call it between `backward` and `step`."""
-        if self.anchor:
-            add_to_gradients(list(self.parameters.values()), self.offsets(), self.weight)
-
-    @torch.no_grad()
-    def norm(self) -> Tensor:
-        """The length of the pull's gradient, lambda ||theta - theta_prev||."""
-        if not self.anchor:
-            return torch.zeros(())
-        return self.weight * torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.offsets())))
-
-    @torch.no_grad()
-    def offsets(self) -> tuple[Tensor, ...]:
-        """theta - theta_prev, parameter by parameter."""
-        return torch._foreach_sub(list(self.parameters.values()), [self.anchor[name] for name in self.parameters])
 
 
 class IterativeProjections:
@@ -169,7 +63,7 @@ class IterativeProjections:
     def __init__(
         self,
         network: nn.Module,
-        solve: Callable[["IterativeProjections"], None],
+        solve: Callable[[IterativeProjections], None],
         *,
         proxies: ClassProxies | None = None,
         pull: ProximalPull | None = None,
@@ -380,3 +274,110 @@ class IterativeProjections:
         self.best_of_problem = state["best_of_problem"]
         self.best_proxies_of_problem = state["best_proxies_of_problem"]
         self.best_of_run = state["best_of_run"]
+
+
+class ProximalPull:
+    """The lambda term: an attraction of the network's weights towards the previous problem's solution (D1).
+
+    Before the first problem is solved there is nothing to stay near, and the pull does nothing (D2).
+
+    Args:
+        network: its trainable parameters are pulled; the proxies are not part of it.
+        weight: lambda.
+    """
+
+    def __init__(self, network: nn.Module, weight: float) -> None:
+        self.weight = weight
+        self.parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
+        self.anchor: Snapshot = {}
+
+    def move_anchor(self, weights: Snapshot) -> None:
+        """Let the pull point to `weights` (theta_prev), a snapshot of the network, from now on."""
+        self.anchor = {name: weights[name] for name in self.parameters}
+
+    def add_gradient(self) -> None:
+        """Add lambda (theta - theta_prev) to the gradients. Call it between `backward` and `step`."""
+        if self.anchor:
+            add_to_gradients(list(self.parameters.values()), self.offsets(), self.weight)
+
+    @torch.no_grad()
+    def norm(self) -> Tensor:
+        """The length of the pull's gradient, lambda ||theta - theta_prev||."""
+        if not self.anchor:
+            return torch.zeros(())
+        return self.weight * torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.offsets())))
+
+    @torch.no_grad()
+    def offsets(self) -> tuple[Tensor, ...]:
+        """theta - theta_prev, parameter by parameter."""
+        return torch._foreach_sub(list(self.parameters.values()), [self.anchor[name] for name in self.parameters])
+
+
+@dataclass
+class Patience:
+    """Used up after `limit` evaluations in a row without a gain of at least `min_improvement`; None waits for ever."""
+
+    limit: int | None
+    min_improvement: float = 1e-5
+    best: float = -inf
+    to_beat: float = -inf
+    waited: int = 0
+
+    def observe(self, score: float) -> bool:
+        """Count one evaluation; True if it is the best so far, be it by ever so little."""
+        if score >= self.to_beat + self.min_improvement:
+            self.to_beat, self.waited = score, 0
+        else:
+            self.waited += 1
+        is_best = score > self.best
+        self.best = max(self.best, score)
+        return is_best
+
+    @property
+    def used_up(self) -> bool:
+        return self.limit is not None and self.waited >= self.limit
+
+    def restart(self) -> None:
+        """Begin anew, as for the next problem: earlier scores no longer count."""
+        self.best, self.to_beat, self.waited = -inf, -inf, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        state = asdict(self)
+        return {name: state[name] for name in ("best", "to_beat", "waited")}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.to_beat, self.waited = state["best"], state["to_beat"], state["waited"]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What ends a problem besides a stall of the validation scores, also between evaluations (D30).
+
+    Proxies stand for images as the network embedded them when they were chosen. The further the network learns, the
+    less they do: they are *stale*. How fast that goes depends on learning rate, network and data, so that a number of
+    steps that suits one run is far too many for another; staleness relative to the covering radius is comparable.
+
+    Args:
+        steps: a problem ends after so many steps. None: however many it takes.
+        staleness: a problem ends when the mean distance between proxies and the present embeddings of their images
+            exceeds this multiple of the covering radius that the proxies had when they were chosen. None: never.
+        check_every: steps between two looks at the staleness.
+    """
+
+    steps: int | None = None
+    staleness: float | None = None
+    check_every: int = 10
+
+
+@dataclass(frozen=True)
+class ProblemStart:
+    """When a problem began."""
+
+    problem: int
+    step: int
+    covering_radius: float | None  # of its proxies over the pool they were chosen from; None: it has no proxies
+
+
+def snapshot(module: nn.Module) -> Snapshot:
+    """A copy of a module's state that further training does not touch."""
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}

@@ -1,4 +1,4 @@
-"""Class proxies, the pool they are chosen from, and their reselection (Algorithm 2 of the paper)."""
+"""Class proxies: how they are chosen out of a pool (Algorithm 2 of the paper), and the objectives that use them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -40,7 +40,7 @@ class ClassProxies(nn.Module):
         return self.vectors.shape[1]
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """References (C*P, D) and their labels (C*P,)."""
+        """Give the proxies as references (C*P, D) with their labels (C*P,)."""
         return self.vectors.flatten(0, 1), self.labels
 
     @torch.no_grad()
@@ -50,7 +50,7 @@ class ClassProxies(nn.Module):
         self.placed = True
 
     def spread(self) -> float:
-        """Mean distance between the proxies of a class, normalised space: 0 when they coalesce. Needs two per class."""
+        """Measure the mean distance between proxies of a class, in normalised space: 0 if they coincide."""
         return mean_distance_within(clip_normalise(self.vectors))
 
     def get_extra_state(self) -> dict[str, bool]:
@@ -114,7 +114,7 @@ def measure_drift(placed: Tensor, proxies: Tensor, present: Tensor) -> Drift:
 
 
 def pool_size(pool_per_class: int, proxies_per_class: int) -> int:
-    """How many images per class a pool holds, given the setting b and the number of proxies P (D9)."""
+    """Count the images per class of a pool, from the setting b and the number of proxies P (D9)."""
     if pool_per_class == 1:
         return proxies_per_class  # nothing to choose among: P random picks
     if pool_per_class < proxies_per_class:
@@ -123,7 +123,7 @@ def pool_size(pool_per_class: int, proxies_per_class: int) -> int:
 
 
 def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """Rows (C, size) of a data set with `labels` (N,) in 0..C-1: `size` random images of each class.
+    """Draw `size` random images of each class: rows (C, size) of a data set with `labels` (N,) in 0..C-1.
 
     Drawn without replacement until a class is used up; a class smaller than `size` then starts over (D8, D9), so
     that its images come again under fresh augmentation.

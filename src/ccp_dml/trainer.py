@@ -59,7 +59,7 @@ class Evaluation:
 
 
 class Trainer:
-    """Trains a network and an objective together, with the gradient put together in the open.
+    """Trains a network and an objective together. `take_step` shows every term of the gradient.
 
     Args:
         fabric: brings device, precision and strategy.
@@ -74,7 +74,7 @@ class Trainer:
         weight_decay: coupled L2 decay of `decayed` (D13).
         decayed: the parameters that decay; see `decaying_parameters`.
         clip_norm: largest global norm of the gradient (D15).
-        warm_up_steps: at first, for so many steps, the parameters `resting` stay as they are.
+        warm_up_steps: for so many steps at first, the parameters `resting` are not trained.
         resting: normally the backbone's, so that the last layer and the proxies get ready first.
         after_step: called with the number of steps taken, for progress displays.
         after_evaluation: called when the problem has seen the score, for logs and checkpoints.
@@ -138,7 +138,7 @@ class Trainer:
         return self.seconds_before + monotonic() - self.started
 
     def train_until_evaluation(self, problem: Problem | None = None) -> tuple[float, float, PairActivity | None] | None:
-        """Take the steps up to the next evaluation; their mean loss and mean gradient norm, and the last one's pairs.
+        """Take the steps up to the next evaluation; return mean loss, mean gradient norm, and the last step's pairs.
 
         None if `problem` ends before: the next problem then takes the steps that are left of the window. What each step
         measured stays on the device until the window ends: a step never waits for the device.
@@ -163,7 +163,7 @@ class Trainer:
         return float(history[:, 1].mean()), float(history[:, 2].mean()), pair_activity(record)
 
     def take_step(self) -> Tensor:
-        """One step of the optimiser; (3,) largest embedding entry, loss and gradient norm."""
+        """Take one step of the optimiser; measure (3,): largest embedding entry, loss and gradient norm."""
         inputs, labels = self.fabric.to_device(self._next_batch())
         embeddings = self.network(inputs)
         loss = self.objective(embeddings, labels)
@@ -220,7 +220,7 @@ class Trainer:
 
 
 def decaying_parameters(*modules: nn.Module) -> list[nn.Parameter]:
-    """Trainable weights, biases and proxies, but nothing that belongs to a normalisation layer (D13)."""
+    """List the trainable weights, biases and proxies, but nothing that belongs to a normalisation layer (D13)."""
     return [
         value
         for module in modules
@@ -232,7 +232,7 @@ def decaying_parameters(*modules: nn.Module) -> list[nn.Parameter]:
 
 
 def is_normalisation(part: nn.Module) -> bool:
-    """BatchNorm2d, GroupNorm, LayerNorm2d, RMSNorm and the like, by name: libraries bring many of their own."""
+    """Recognise a normalisation layer by its name (BatchNorm2d, RMSNorm, ...): libraries bring many of their own."""
     name = type(part).__name__
     return "Norm" in name and not name.startswith("Normal")
 

@@ -44,11 +44,11 @@ class Constraint:
         return self.beta if self.scale == "distance" else self.beta**2 / 2
 
     def scaled(self, distances: Tensor) -> Tensor:
-        """`distances` on the scale that `alpha` is measured on."""
+        """Convert `distances` to the scale that `alpha` is measured on."""
         return distances if self.scale == "distance" else distances.square() / 2
 
     def margins(self) -> tuple[float, float]:
-        """The distances up to which a pair of a class, and from which a pair of two classes, costs nothing."""
+        """Compute the distances up to which a pair of one class, and from which a pair of two, costs nothing."""
         alpha = self.alpha or 0.0
         near, far = max(0.0, self.scaled_beta - alpha), self.scaled_beta + alpha
         return (near, far) if self.scale == "distance" else (math.sqrt(2 * near), math.sqrt(2 * far))
@@ -71,13 +71,13 @@ def of_loss(loss: object) -> Constraint | None:
 
 
 def at_threshold(beta: float, wanted: float) -> Constraint:
-    """Of a loss that has no such threshold: the one that a wanted false-match rate asks for, without a bound."""
+    """Make the constraint of a loss that states none: the threshold of a wanted false-match rate, without a bound."""
     origin = f"chosen on the validation pairs for a false-match rate of {wanted:g}, as this loss has no threshold"
     return Constraint(beta, None, "distance", origin)
 
 
 def with_given(own: Constraint | None, beta: float | None, alpha: float | None) -> Constraint | None:
-    """The constraint `own` of the loss with a user's `beta` or `alpha` in it; None where there is still no beta."""
+    """Put a user's `beta` or `alpha` into the loss's constraint `own`; None if there is still no beta."""
     if beta is not None:
         if not 0 < beta <= FARTHEST:
             raise UserError(
@@ -89,7 +89,7 @@ def with_given(own: Constraint | None, beta: float | None, alpha: float | None) 
 
 
 def with_alpha(constraint: Constraint, alpha: float) -> Constraint:
-    """The same beta with a user's `alpha`, which is on distances."""
+    """Replace alpha by a user's, which is on distances."""
     if not 0 < alpha <= constraint.beta:
         raise UserError(
             f"alpha = {alpha:g} is out of range: Markov's bound needs 0 < alpha <= beta, and beta is "
@@ -99,7 +99,7 @@ def with_alpha(constraint: Constraint, alpha: float) -> Constraint:
 
 
 def _moved(own: Constraint | None, beta: float) -> Constraint:
-    """`own` with another beta; its alpha shrinks where it would reach below zero."""
+    """Replace beta; alpha shrinks if it would reach below zero."""
     if own is None:
         return Constraint(beta, None, "distance", "as given")
     moved = replace(own, beta=beta, alpha=None, origin="as given")

@@ -1,4 +1,4 @@
-"""How tightly classes are covered, class by class, and which are covered worst."""
+"""Measure how tightly classes are covered, and which are covered worst."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Covering:
 
 
 def covered_by_own_images(embeddings: Tensor, labels: Tensor, names: Sequence[str]) -> Covering:
-    """As the paper measures unseen classes: per class the mean over k = 1..n of the radius that k of its images leave.
+    """Measure unseen classes as the paper does: per class the mean over k = 1..n of the radius that k images leave.
 
     `embeddings` are (N, D), `labels` (N,) index `names`.
     """
@@ -40,7 +40,7 @@ def covered_by_own_images(embeddings: Tensor, labels: Tensor, names: Sequence[st
 def covered_by_proxies(
     embeddings: Tensor, labels: Tensor, names: Sequence[str], proxies: Mapping[str, Tensor]
 ) -> Covering | None:
-    """The covering radius of the generalisation bound: the largest distance from an image to its class's nearest proxy.
+    """Measure the generalisation bound's covering radius: the largest distance from an image to its nearest proxy.
 
     `embeddings` are (N, D), `labels` (N,) index `names`. `proxies` (P, D) by the name of their class need not be of all
     classes; those without any are left out. None where no class has any.

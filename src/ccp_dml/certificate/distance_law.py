@@ -1,4 +1,4 @@
-"""How the distances of all pairs of a set are distributed, by passing over blocks of pairs: memory stays bounded."""
+"""Find how the distances of all pairs of a set are distributed, block by block of pairs: memory stays bounded."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,16 +27,16 @@ class DistanceLaw:
     pairs: int
 
     def wrong_rates(self) -> Tensor:
-        """The share (T,) of pairs on the wrong side of each threshold; NaN where there are no pairs."""
+        """Compute the share (T,) of pairs on the wrong side of each threshold; NaN if there are no pairs."""
         wrong, total = self._wrong(self.weights)
         return wrong / total
 
     def wrong_rate(self, threshold: float) -> float | None:
-        """The same at one threshold, which must be one of those counted at; None where there are no pairs."""
+        """Look up the share at one of the counted thresholds; None if there are no pairs."""
         return float(self.wrong_rates()[self._place(threshold)]) if self.pairs else None
 
     def mean_excess(self, margin: float, scaled: Callable[[Tensor], Tensor]) -> float | None:
-        """The mean of the contrastive terms, how far pairs are beyond `margin`, zero if they are not.
+        """Average the contrastive terms: how far pairs are beyond `margin`, zero if they are not.
 
         `scaled` is the scale that the values were added up on. `margin` must be one of the thresholds.
         """
@@ -48,7 +48,7 @@ class DistanceLaw:
         return max(0.0, excess if self.is_same_class else -excess) / float(total)
 
     def _wrong(self, amounts: Tensor) -> tuple[Tensor, Tensor]:
-        """What is on the wrong side of each threshold (T,), and all there is.
+        """Add up the weight on the wrong side of each threshold (T,), and all weight.
 
         Always summed from the wrong end: the difference to the total would leave rounding where there is nothing.
         """
@@ -80,7 +80,7 @@ class PairLaws:
 
 
 def threshold_grid(embeddings: Tensor, *also: float) -> Tensor:
-    """Thresholds (T,) from zero to beyond the largest distance between `embeddings` (N, D), and `also` these."""
+    """Lay thresholds (T,) from zero to beyond the largest distance between `embeddings` (N, D), and `also` these."""
     centre = embeddings.mean(dim=0)
     reach = 2 * float(torch.linalg.vector_norm(embeddings - centre, dim=1).max()) * (1 + 1e-9)
     grid = torch.linspace(0.0, reach or 1.0, STEPS + 1, dtype=torch.float64)
@@ -217,7 +217,7 @@ class _Tally:
 
 
 def _row_blocks(rows: int) -> Iterator[tuple[int, int]]:
-    """Where blocks of rows start and stop, each small enough to be compared with all rows from its start on."""
+    """Yield where blocks of rows start and stop, each small enough to be compared with all rows from its start on."""
     start = 0
     while start < rows:
         stop = min(rows, start + max(1, _BLOCK_PAIRS // (rows - start)))

@@ -1,4 +1,4 @@
-"""Pairs of images that are independent of each other, because no image, or no class, occurs in two of them.
+"""Draw images for a certificate, and independent pairs of them: no image, or no class, occurs in two pairs.
 
 All N(N-1)/2 pairs of N images share images, and an unusual image spoils N-1 of them at once: counted as if they were
 independent, they would promise far more than N images can know. Which images are paired depends on labels alone.
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def same_class_pairs(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows (n, 2) of two images of one class, every image in one pair at most; `labels` are (N,).
+    """Pair images of one class, every image at most once: rows (n, 2) for `labels` (N,).
 
     A class of m images gives m // 2 pairs, so that it weighs as much as it has images.
     """
@@ -19,7 +19,7 @@ def same_class_pairs(labels: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def different_class_pairs(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows (n, 2) of two images of different classes, every image in one pair at most; `labels` are (N,).
+    """Pair images of different classes, every image at most once: rows (n, 2) for `labels` (N,).
 
     All images are paired at random, and pairs of one class dropped: any two images of different classes are equally
     likely to meet.
@@ -30,14 +30,14 @@ def different_class_pairs(labels: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def one_pair_per_class(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows (n, 2): two images of every class that has two. Independent even for classes that were drawn at random."""
+    """Draw two images of every class that has two: rows (n, 2), independent even if classes were drawn at random."""
     order, turn = _shuffled_by_class(labels, generator)
     first, second = order[:-1], order[1:]
     return torch.stack([first, second], dim=1)[(turn[:-1] == 0) & (labels[first] == labels[second])]
 
 
 def one_pair_per_two_classes(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows (n, 2): the classes are paired at random, every class in one pair at most, and each gives one image."""
+    """Pair the classes at random, every class at most once, and draw one image of each: rows (n, 2)."""
     order, turn = _shuffled_by_class(labels, generator)
     one_of_each = order[turn == 0]
     shuffled = one_of_each[torch.randperm(len(one_of_each), generator=generator)]
@@ -45,7 +45,7 @@ def one_pair_per_two_classes(labels: Tensor, generator: torch.Generator) -> Tens
 
 
 def _shuffled_by_class(labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """All rows (N,), class after class and in random order within, and each one's turn (N,) in its class: 0, 1, ..."""
+    """Order all rows (N,) by class, at random within; also each row's turn (N,) in its class: 0, 1, ..."""
     shuffled = torch.randperm(len(labels), generator=generator)
     order = shuffled[torch.argsort(labels[shuffled], stable=True)]
     _, sizes = torch.unique_consecutive(labels[order], return_counts=True)
@@ -57,7 +57,7 @@ ENOUGH_PER_CLASS = 10  # images of a class beyond these are given up before a wh
 
 
 def draw_images(labels: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """Rows (n,), ascending, of at most `most` images; `labels` are (N,). All of them where they are no more than that.
+    """Draw at most `most` images, equally many of each class as far as possible: ascending rows (n,) for `labels` (N,).
 
     First large classes are cut to a common size. Where that size would fall below ENOUGH_PER_CLASS, whole classes are
     left out at random: those that remain are a fair draw of all classes.
@@ -77,7 +77,7 @@ def draw_images(labels: Tensor, most: int, generator: torch.Generator) -> Tensor
 
 
 def _common_size(sizes: Tensor, most: int) -> int:
-    """The largest size to which classes of `sizes` (C,) can be cut so that all together are at most `most`."""
+    """Find the largest size to cut classes of `sizes` (C,) to, so that all together are at most `most`."""
     low, high = 0, int(sizes.max())
     while low < high:
         middle = (low + high + 1) // 2

@@ -42,7 +42,7 @@ class EmbeddedSet:
         of_images: int,
         of_classes: int,
     ) -> "EmbeddedSet":
-        """With independent pairs drawn once, so that every statement about the set is about the same pairs."""
+        """Draw the independent pairs once, so that every statement about the set is about the same pairs."""
         embeddings, labels = embeddings.double().cpu(), labels.cpu()
         return cls(
             embeddings, labels, class_names, draw_independent(embeddings, labels, generator), of_images, of_classes
@@ -75,7 +75,7 @@ class SetCertificate:
 
 
 def choose_threshold(part: EmbeddedSet, wanted: float, confidence: float) -> Threshold | None:
-    """The threshold for a `wanted` false-match rate on pairs of `part`; None if it has no two classes."""
+    """Choose the threshold for a `wanted` false-match rate on pairs of `part`; None if it has no two classes."""
     laws = pair_laws(part.embeddings, part.labels, threshold_grid(part.embeddings))
     beta = threshold_for(laws.different_by_images, wanted)
     if beta is None:

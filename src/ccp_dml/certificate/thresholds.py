@@ -27,7 +27,7 @@ class CurvePoint:
 
 
 def threshold_for(law: DistanceLaw, wanted: float) -> float | None:
-    """The largest threshold whose false-match rate is at most `wanted`; None where no pair tells.
+    """Find the largest threshold whose false-match rate is at most `wanted`; None if there are no pairs.
 
     `law` is of different-class pairs. Zero where even identical embeddings are too often of different classes.
     """
@@ -37,7 +37,7 @@ def threshold_for(law: DistanceLaw, wanted: float) -> float | None:
 
 
 def trade_off(laws: PairLaws, rates: Sequence[float] = CURVE_RATES) -> list[CurvePoint]:
-    """The DET curve: for each of the ascending `rates`, the largest threshold that keeps to it, and its misses.
+    """Trace the DET curve: for each of the ascending `rates`, the largest threshold that keeps to it, and its misses.
 
     Rates that so few pairs cannot show are left out. Both rates are monotone along the curve.
     """
@@ -54,7 +54,7 @@ def trade_off(laws: PairLaws, rates: Sequence[float] = CURVE_RATES) -> list[Curv
 
 
 def equal_error(laws: PairLaws) -> OperatingPoint | None:
-    """Where misses and false matches are equally frequent, as nearly as the thresholds allow."""
+    """Find where misses and false matches are equally frequent, as nearly as the thresholds allow."""
     if not (laws.same_by_images.pairs and laws.different_by_images.pairs):
         return None
     false_matches, missed = (law.wrong_rates() for law in (laws.different_by_images, laws.same_by_images))
@@ -64,7 +64,7 @@ def equal_error(laws: PairLaws) -> OperatingPoint | None:
 
 
 def _last_within(law: DistanceLaw, rate: float) -> int:
-    """The place of the largest threshold with at most this false-match rate, 0 if there is none.
+    """Find the place of the largest threshold with at most this false-match rate, 0 if there is none.
 
     Rounding in the sums may put a rate a hair above the wanted one that it equals.
     """

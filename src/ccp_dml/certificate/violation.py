@@ -1,4 +1,4 @@
-"""How often the chance constraint is violated, with an exact interval, and the bound that training made small."""
+"""Measure how often the chance constraint is violated, with exact intervals, and the bound that training minimised."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from ccp_dml.certificate.distance_law import DistanceLaw, PairLaws
 
 @dataclass(frozen=True)
 class Interval:
-    """Both ends belong to it. None where the draws are too few to say more than that nothing is known on this side."""
+    """An interval with both ends. An end is None if the draws are too few to bound that side."""
 
     low: float | None
     high: float | None
 
 
 def clopper_pearson(hits: int, draws: int, confidence: float) -> Interval:
-    """The exact interval for a probability of which `draws` independent draws show `hits`.
+    """Compute the exact interval for a probability of which `draws` independent draws show `hits`.
 
     Draws with different probabilities are welcome: the interval then covers the mean of these probabilities, and errs
     on the safe side, because a sum of unequal draws varies less than a binomial one (Hoeffding 1956). This needs a
@@ -36,7 +36,7 @@ def clopper_pearson(hits: int, draws: int, confidence: float) -> Interval:
 
 
 def quantile_interval(values: Tensor, level: float, confidence: float) -> Interval:
-    """The exact interval for the `level` quantile of a distribution of which `values` (n,) are independent draws.
+    """Compute the exact interval for the `level` quantile of a distribution, from independent draws `values` (n,).
 
     Its ends are values themselves: the number of draws up to the quantile is binomial, whatever the distribution.
     """
@@ -88,7 +88,7 @@ class IndependentDistances:
 
 
 def draw_independent(embeddings: Tensor, labels: Tensor, generator: torch.Generator) -> IndependentDistances:
-    """Independent pairs of `embeddings` (N, D) with `labels` (N,), drawn by their labels alone."""
+    """Draw independent pairs of `embeddings` (N, D) with `labels` (N,), by their labels alone."""
 
     def distances(pairs: Tensor) -> Tensor:
         return torch.linalg.vector_norm(embeddings[pairs[:, 0]] - embeddings[pairs[:, 1]], dim=1)
@@ -102,7 +102,7 @@ def draw_independent(embeddings: Tensor, labels: Tensor, generator: torch.Genera
 
 
 def misses(laws: PairLaws, drawn: IndependentDistances, constraint: Constraint, confidence: float) -> Violation:
-    """Same-class pairs at beta or farther."""
+    """Measure the same-class pairs at beta or farther."""
     rates = (
         _rate(laws.same_by_images, drawn.same_by_images, constraint.beta, confidence),
         _rate(laws.same_by_classes, drawn.same_by_classes, constraint.beta, confidence),
@@ -111,7 +111,7 @@ def misses(laws: PairLaws, drawn: IndependentDistances, constraint: Constraint, 
 
 
 def false_matches(laws: PairLaws, drawn: IndependentDistances, constraint: Constraint, confidence: float) -> Violation:
-    """Different-class pairs at beta or closer."""
+    """Measure the different-class pairs at beta or closer."""
     rates = (
         _rate(laws.different_by_images, drawn.different_by_images, constraint.beta, confidence),
         _rate(laws.different_by_classes, drawn.different_by_classes, constraint.beta, confidence),

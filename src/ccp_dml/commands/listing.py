@@ -1,4 +1,4 @@
-"""`ccp list`."""
+"""`ccp list`: what there is to choose from, and the one line that describes each."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -36,7 +36,7 @@ def list_things(kind: Annotated[Kind, typer.Argument(help="What to list.")], as_
 
 
 def catalogue(kind: str) -> dict[str, str]:
-    """Name -> description of all datasets, losses, methods, backbones, recipes or studies.
+    """Describe all datasets, losses, methods, backbones, recipes or studies: name -> description.
 
     What takes seconds to import is imported for those who ask about it.
     """
@@ -59,5 +59,5 @@ def catalogue(kind: str) -> dict[str, str]:
 
 
 def first_line(text: str) -> str:
-    """A docstring's or recipe's first sentence."""
+    """Cut out a docstring's or recipe's first sentence."""
     return text.strip().split("\n", 1)[0].lstrip("# ").rstrip(".")

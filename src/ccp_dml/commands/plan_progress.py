@@ -1,4 +1,4 @@
-"""What a person sees while a plan is trained: all runs and the current ones in a terminal, plain lines in a log."""
+"""Show how a plan is trained: all runs and the current ones in a terminal, plain lines in a log."""
 
 from datetime import datetime
 from pathlib import Path
@@ -89,7 +89,7 @@ class PlanProgress(PlanWatcher):
             self.bar.update(self.all, completed=self.done, state=f"{self.failures} failed" if self.failures else "")
 
     def line(self, text: str) -> None:
-        """Say it in the log and, above the bars, on the console."""
+        """Print a line to the log and, above the bars, to the console."""
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"{datetime.now().isoformat(sep=' ', timespec='seconds')}  {text}\n")
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)

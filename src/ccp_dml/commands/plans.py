@@ -1,4 +1,4 @@
-"""What commands that train many runs share: show the plan, train it under a lock, tell what failed."""
+"""Show a plan, train it under a lock, tell what failed: for commands that train many runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ def train_plan(
     done: int,
     total: int,
 ) -> "list[Failure]":
-    """Check the `runs` that are `left`, then `write_down` what the folder is for, and `train`; the runs that failed.
+    """Check the `runs` that are `left`, `write_down` what the folder is for, then `train`; return the runs that failed.
 
     `done` of `total` runs need no training; `train` gets the number of workers and a watcher.
     """
@@ -77,7 +77,7 @@ def train_plan(
 
 
 def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: str = "") -> None:
-    """The runs, their cost in steps, and how far each has come; `note` tells what is not known yet."""
+    """Print the runs, their cost in steps, and how far each has come; `note` tells what is not known yet."""
     from ccp_dml.plans.plan import state_of
 
     states = [state_of(one.run.folder) for one in planned]
@@ -118,7 +118,7 @@ def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: s
 
 
 def plan_totals(planned: Sequence[PlanEntry]) -> dict[str, int | None]:
-    """How many runs are in which state, and the steps left; None where patience decides about some of them."""
+    """Count the runs in each state, and the steps left; None if patience decides about some of them."""
     from ccp_dml.plans.plan import state_of
 
     found = [(one.run.steps, state_of(one.run.folder)) for one in planned]

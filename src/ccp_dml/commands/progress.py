@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live line in a terminal, plain lines in a log file."""
+"""Show progress, of a run or of a counted job: live bars in a terminal, plain lines in a log file."""
 
 from time import monotonic
 from types import TracebackType

@@ -33,7 +33,7 @@ def report(
 
 
 def report_benchmark(folders: list[Path], out_file: Path | None) -> None:
-    """The page of one benchmark, in its folder unless another place is named."""
+    """Write the page of one benchmark, into its folder unless another place is named."""
     from ccp_dml.benchmark.formats import as_terminal
     from ccp_dml.benchmark.page import write_benchmark_report
     from ccp_dml.records import layout

@@ -76,7 +76,7 @@ def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
 
 
 def print_result(folder: Path, result: dict[str, Any]) -> None:
-    """The readable end of a run: the scores, where the files are, what to type next."""
+    """Print the scores, where the files are, and what to type next."""
     from ccp_dml.records import layout
     from ccp_dml.records.run_folder import RunFolder
     from ccp_dml.reports.tables import comparison_table

@@ -103,7 +103,7 @@ def differing(
 
 
 def flatten(tables: Tables, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of nested tables."""
+    """Yield the dotted keys and values of nested tables."""
     for name, value in tables.items():
         if isinstance(value, dict):
             yield from flatten(value, f"{prefix}{name}.")
@@ -120,7 +120,7 @@ def known_keys() -> list[str]:
 
 
 def refuse_unknown(key: str, origin: str) -> None:
-    """Loss arguments are checked later, against the loss's signature; everything else must be a known key."""
+    """Raise for a key that no section has; a loss's arguments are checked later, against its signature."""
     keys = known_keys()
     if key in keys or (key.startswith("loss.") and key.count(".") == 1):
         return
@@ -144,7 +144,7 @@ def naming_keys(*sections: str) -> Iterator[None]:
 
 
 def parse_setting(text: str) -> Layer:
-    """`optim.lr=1e-4`: the value is read as TOML where it is TOML, otherwise as a plain string."""
+    """Parse `optim.lr=1e-4`; the value is read as TOML if it is TOML, otherwise as a plain string."""
     key, equals, value = text.partition("=")
     if not equals or "." not in key:
         same_name = [known for known in known_keys() if known.split(".")[1] == key.strip()]

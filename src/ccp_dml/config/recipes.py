@@ -36,7 +36,7 @@ class Layer:
 
 
 def shipped_recipes(*kinds: str) -> dict[str, Traversable]:
-    """Name -> file of the package's recipes of the given kinds, by default of all."""
+    """Find the package's recipes of the given kinds, by default of all: name -> file."""
     folder = resources.files("ccp_dml") / "recipes"
     return {
         file.name.removesuffix(".toml"): file
@@ -47,7 +47,7 @@ def shipped_recipes(*kinds: str) -> dict[str, Traversable]:
 
 
 def recipe_layers(names: str) -> list[Layer]:
-    """The layers of `cub`, or of several recipes that stand for one, `cub,frozen`; what a recipe extends goes first."""
+    """Read the layers of a recipe, `cub`, or of several, `cub,frozen`; what a recipe extends comes before it."""
     layers: list[Layer] = []
     for name in names.split(","):
         layer = read_recipe(name)
@@ -57,7 +57,7 @@ def recipe_layers(names: str) -> list[Layer]:
 
 
 def read_recipe(name: str) -> Layer:
-    """A shipped recipe by name, or a TOML file by path."""
+    """Read a shipped recipe by name, or a TOML file by path."""
     shipped = shipped_recipes()
     file: Traversable | Path | None = shipped.get(name)
     if file is None:
@@ -80,7 +80,7 @@ def loss_of(method: str) -> str:
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
-    """`c2,c2-ccp`: names of shipped methods, or TOML files of one's own."""
+    """Parse Parse `c2,c2-ccp`: names of shipped methods, or TOML files of one's own."""
     methods = tuple(part.strip() for part in text.split(","))
     shipped = shipped_recipes("methods")
     for method in methods:
@@ -97,7 +97,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
 
 
 def parse_data(names: str) -> str:
-    """`cub`, or `cub,frozen`: a data set, and perhaps recipes that are layered onto it."""
+    """Check Check `cub`, or `cub,frozen`: a data set, and perhaps recipes that are layered onto it."""
     first, *others = names.split(",")
     shipped = shipped_recipes("datasets")
     if first not in shipped and not is_recipe_file(first):
@@ -109,7 +109,7 @@ def parse_data(names: str) -> str:
 
 
 def parse_losses(text: str) -> tuple[str, ...]:
-    """`c2,ms`: losses that there are methods of, plain, with proxies and with CCP."""
+    """Parse `c2,ms`: losses that exist as methods alone, with proxies and with CCP."""
     losses = tuple(part.strip() for part in text.split(","))
     known = [loss_of(name) for name in shipped_recipes("methods") if name.endswith(CCP)]
     for loss in losses:
@@ -125,5 +125,5 @@ def is_recipe_file(name: str) -> bool:
 
 
 def recipe_label(recipe: str) -> str:
-    """What tables and folders call a recipe: a file of one's own goes by its name without the ending."""
+    """Name a recipe in tables and folders; a file goes by its name without the ending."""
     return "-".join(Path(name).stem if name.endswith(".toml") else name for name in recipe.split(","))

@@ -168,5 +168,5 @@ class Config(ConfigSection):
     run: RunConfig = RunConfig()
 
     def as_tables(self) -> dict[str, dict[str, Any]]:
-        """Nested plain values as TOML wants them: what is unset is left out."""
+        """Convert to nested plain values for TOML, which has no null: what is unset is left out."""
         return self.model_dump(mode="json", exclude_none=True)

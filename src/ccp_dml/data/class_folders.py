@@ -12,13 +12,13 @@ LEAST_CLASSES = 2
 
 
 def places(root: Path) -> Iterator[Path]:
-    """Where a data set may stand when someone names `root`: there, or one folder below."""
+    """List where a data set may stand when someone names `root`: there, or one folder below."""
     yield root
     yield from subfolders(root)
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """Folders in `folder`, sorted, without hidden ones and without caches that belong to the data set's images."""
+    """List the folders in `folder`, sorted, without hidden ones and image caches."""
     if not folder.is_dir():
         return []
     return sorted(
@@ -31,7 +31,7 @@ def subfolders(folder: Path) -> list[Path]:
 def class_folders(
     folder: Path, class_number: Callable[[str], int | None], within: tuple[str, ...] = ("",)
 ) -> list[tuple[int, Path]]:
-    """(official number, folder) of the subfolders whose names are those of classes, in the official order.
+    """Find the subfolders that are named like classes, in the official order: (official number, folder).
 
     `within` are the subfolders to look in: with ("train", "test"), a class may have two folders.
     """
@@ -115,7 +115,7 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def leading_number(name: str, largest: int) -> int | None:
-    """1..largest from `001.Black_footed_Albatross`, `17` or `017 Some car`; None from anything else."""
+    """Read Read 1..largest from `001.Black_footed_Albatross`, `17` or `017 Some car`; None from anything else."""
     digits = name[: len(name) - len(name.lstrip("0123456789"))]
     following = name[len(digits) : len(digits) + 1]
     if not digits or following not in ("", ".", " ", "_", "-"):

@@ -76,7 +76,7 @@ def _read(path: Path, root: Path) -> list[Row]:
 
 
 def _columns(path: Path, header: list[str]) -> dict[str, int]:
-    """Where the columns stand that we read."""
+    """Find the columns path, label and split in the header."""
     for name in ("path", "label"):
         if name not in header:
             raise UserError(
@@ -105,7 +105,7 @@ def _row(path: Path, root: Path, number: int, cells: list[str], header: list[str
 
 
 def _without_duplicates(path: Path, rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """An image that stands there twice would find itself; one with two labels or splits is a mistake."""
+    """Drop rows that repeat an image: it would find itself. Two labels or splits for one image are an error."""
     first: dict[Path, Row] = {}
     repeated = []
     for row in rows:

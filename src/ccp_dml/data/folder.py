@@ -76,7 +76,7 @@ def load_folder(
 
 
 def _has_splits(root: Path) -> bool:
-    """Whether `train` and `test` hold classes. A class may be called `train`, but then it holds images, not folders."""
+    """Tell whether `train` and `test` hold classes. A class called `train` holds images, not folders."""
     found = [split for split in SPLITS if (root / split).is_dir() and _subfolders(root / split)]
     if len(found) == 1:
         (missing,) = set(SPLITS) - set(found)

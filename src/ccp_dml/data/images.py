@@ -104,14 +104,14 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def find_broken(paths: Sequence[Path]) -> dict[int, str]:
-    """Index -> reason, of the files that cannot be decoded. Decodes all of them, in parallel threads."""
+    """Decode all files in parallel threads; return index -> reason of those that cannot be decoded."""
     with ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 1)) as threads:
         reasons = threads.map(_why_broken, paths)
         return {index: reason for index, reason in enumerate(reasons) if reason is not None}
 
 
 def describe_broken(paths: Sequence[Path], broken: dict[int, str]) -> str:
-    """How many files are left out, which, and why."""
+    """Say how many files are left out, which, and why."""
     files = listing([f"{paths[index]} ({reason})" for index, reason in broken.items()], limit=20)
     return f"left out {len(broken)} of {len(paths)} images that cannot be read: {files}"
 
@@ -125,7 +125,7 @@ def _why_broken(path: Path) -> str | None:
 
 
 def reason_of(error: Exception) -> str:
-    """A decoder raises whatever its format's code runs into, sometimes without a word."""
+    """Say why an image cannot be read; a decoder may raise anything, sometimes without a word."""
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     if isinstance(error, UnidentifiedImageError):

@@ -1,4 +1,4 @@
-"""What every data set boils down to: a source of items, and which of them carry which label."""
+"""The form of every data set: a source of items, and which of them carry which label."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def load(self, positions: Tensor, seed: int | None) -> Tensor:
-        """Network inputs (B, ...): uint8 images (B, 3, H, W) or float features (B, F).
+        """Load network inputs (B, ...): uint8 images (B, 3, H, W) or float features (B, F).
 
         With `seed` None the evaluation transform applies; otherwise the training augmentation, which is a pure function
         of `positions` and `seed`: no global random state is read or left changed.
         """
 
     def name(self, position: int) -> str:
-        """How a person recognises the item: its path, or its row."""
+        """Name the item for a person: its path, or its row."""
 
     def picture(self, position: int) -> Image.Image | None:
-        """The item as a person would look at it; None where there is nothing to see."""
+        """Give the item as a picture for a person; None if there is nothing to see."""
 
     def signature(self, positions: Tensor) -> str:
-        """Changes with anything that could change what `load` gives for `positions`: contents and transforms."""
+        """Digest everything that could change what `load` gives for `positions`: contents and transforms."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class LabelledSet:
         return len(self.positions)
 
     def load(self, rows: Tensor, seed: int | None = None) -> Tensor:
-        """Network inputs (B, ...) of the given rows of this set; see `Source.load`."""
+        """Load network inputs (B, ...) of the given rows of this set; see `Source.load`."""
         return self.source.load(self.positions[rows], seed)
 
     def of_classes(self, classes: Sequence[int]) -> "LabelledSet":
-        """The part that belongs to `classes`, whose labels become 0, 1, ... in the order given."""
+        """Select `classes`, whose labels become 0, 1, ... in the order given."""
         renumbered = torch.full((len(self.class_names),), -1, dtype=torch.int64)
         renumbered[torch.as_tensor(classes, dtype=torch.int64)] = torch.arange(len(classes))
         labels = renumbered[self.labels]
@@ -82,7 +82,7 @@ class DataHalves:
 
     @cached_property
     def digest(self) -> str:
-        """Changes with the classes, with which item carries which label, and with contents that are in memory.
+        """Digest the classes, which item carries which label, and contents that are in memory.
 
         Files are not read for it: that would take as long as an epoch.
         """

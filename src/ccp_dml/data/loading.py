@@ -1,4 +1,4 @@
-"""From rows to batches: in the main process or in workers, with the same result."""
+"""Load rows as batches, in the main process or in workers, with the same result."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -21,13 +21,13 @@ Request = tuple[list[int], int | None]  # rows of one whole batch; the seed of t
 
 
 def auto_workers(source: Source) -> int:
-    """How many loader processes pay off: none where loading is indexing, otherwise one per usable core up to 8."""
+    """Count the loader processes that pay off: none if loading is indexing, otherwise one per usable core up to 8."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 0 if source.in_memory else min(usable, 8)
 
 
 def loader_processes(wanted: int | None, source: Source) -> int:
-    """How many processes load from `source`: as many as pay off, or as `wanted`, which is meant for images."""
+    """Count the processes that load from `source`: as many as `wanted`, or as pay off. Features never need any."""
     return auto_workers(source) if wanted is None or isinstance(source, FeatureViews) else wanted
 
 
@@ -69,14 +69,14 @@ class TrainingBatches:
 
 
 def evaluation_batches(data: LabelledSet, batch_size: int, workers: int = 0) -> Iterator[Batch]:
-    """All of `data` once, in order, under the evaluation transform: inputs (B, ...) and labels (B,)."""
+    """Load all of `data` once, in order, under the evaluation transform: inputs (B, ...) and labels (B,)."""
     return load_rows(data, torch.arange(len(data)), None, batch_size, workers)
 
 
 def load_rows(
     data: LabelledSet, rows: Tensor, seed: int | None, batch_size: int, workers: int = 0, skip: int = 0
 ) -> Iterator[Batch]:
-    """The given `rows` (n,) in order: inputs (B, ...) and labels (B,), at most `batch_size` at once.
+    """Load the given `rows` (n,) in order: inputs (B, ...) and labels (B,), at most `batch_size` at once.
 
     With a `seed` under the training augmentation, which differs between repetitions of a row; otherwise under the
     evaluation transform. What a row looks like depends neither on `batch_size` nor on how many of the first rows are

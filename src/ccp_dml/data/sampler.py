@@ -18,7 +18,7 @@ class Deck:
         self._left: list[int] = []
 
     def deal(self, count: int) -> list[int]:
-        """`count` cards, all different unless the deck has fewer than that."""
+        """Deal Deal `count` cards, all different unless the deck has fewer than that."""
         hand = self._left[-count:]
         del self._left[-count:]
         while missing := count - len(hand):
@@ -78,16 +78,16 @@ class ClassBalancedBatches:
 
     @property
     def small_classes(self) -> dict[int, int]:
-        """Label -> number of images, of the classes that must repeat images to fill their share of a batch."""
+        """Find the classes that must repeat images to fill their share of a batch: label -> number of images."""
         sizes = zip(self._class_ids, map(len, self._rows_of_class), strict=True)
         return {label: size for label, size in sizes if size < self.images_per_class}
 
     def __len__(self) -> int:
-        """Batches in one whole epoch."""
+        """Count the batches in one whole epoch."""
         return self._length
 
     def __iter__(self) -> Iterator[Tensor]:
-        """The batches that are left of the current epoch, each (classes_per_batch / world_size * images_per_class,)."""
+        """Yield what is left of the epoch, batches of (classes_per_batch / world_size * images_per_class,) rows."""
         epoch = self.epoch
         while self.epoch == epoch:
             rows = self.batch(epoch, self.position)
@@ -95,7 +95,7 @@ class ClassBalancedBatches:
             yield rows
 
     def batch(self, epoch: int, position: int) -> Tensor:
-        """This rank's rows of the batch at `position` of `epoch`, wherever the iteration stands."""
+        """Give this rank's rows of the batch at `position` of `epoch`, wherever the iteration stands."""
         if self._planned is None or self._planned[0] != epoch:
             self._planned = epoch, self._plan(epoch)
         return self._planned[1][position, self._own]
@@ -119,7 +119,7 @@ class ClassBalancedBatches:
         self.epoch, self.position = state["epoch"], state["position"]
 
     def _plan(self, epoch: int) -> Tensor:
-        """All global batches of an epoch (len, classes_per_batch * images_per_class): one O(N) job per epoch."""
+        """Plan all global batches of an epoch (len, classes_per_batch * images_per_class), in O(N)."""
         generator = randomness.generator(self.seed, "batches", epoch)
         classes = Deck(list(range(len(self._rows_of_class))), generator)
         images = [Deck(rows, generator) for rows in self._rows_of_class]

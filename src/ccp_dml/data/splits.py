@@ -1,4 +1,4 @@
-"""Which classes train, validate and test."""
+"""Decide which classes train, validate and test, and divide a data set accordingly."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def order_classes(names: Iterable[str]) -> list[str]:
-    """The distinct names in the order that defines class ids: numerically if all are integers, otherwise by text."""
+    """Sort the distinct names into the order of class ids: numerically if all are integers, otherwise by text."""
     distinct = sorted(set(names))
     if all(_INTEGER.fullmatch(name) for name in distinct):
         distinct.sort(key=int)
@@ -23,19 +23,19 @@ def order_classes(names: Iterable[str]) -> list[str]:
 
 
 def halve_classes(num_classes: int) -> tuple[list[int], list[int]]:
-    """Ids of the classes that train (the first half, the larger one if the number is odd) and of those that test."""
+    """Divide class ids: the first half trains (the larger one if the number is odd), the second tests."""
     first = (num_classes + 1) // 2
     return list(range(first)), list(range(first, num_classes))
 
 
 def class_quarters(num_classes: int, folds: int = 4) -> list[list[int]]:
-    """Class ids in `folds` contiguous parts, whose sizes differ by one at most."""
+    """Divide class ids into `folds` contiguous parts, whose sizes differ by one at most."""
     borders = [num_classes * part // folds for part in range(folds + 1)]
     return [list(range(begin, end)) for begin, end in pairwise(borders)]
 
 
 def fold_split(train: LabelledSet, fold: int, folds: int = 4) -> tuple[LabelledSet, LabelledSet]:
-    """The part of the training half to learn from, and part `fold` (0..folds-1) of its classes to validate on."""
+    """Hold out part `fold` (0..folds-1) of the training classes: what to learn from, and what to validate on."""
     num_classes = len(train.class_names)
     _refuse_wrong_fold(fold, folds)
     if num_classes < 2 * folds:  # among the images of a single class every retrieval is right, and there is no score
@@ -49,7 +49,7 @@ def fold_split(train: LabelledSet, fold: int, folds: int = 4) -> tuple[LabelledS
 
 
 def hold_out_images(train: LabelledSet, fold: int, folds: int = 4) -> tuple[LabelledSet, LabelledSet]:
-    """The images to learn from, and part `fold` (0..folds-1) of every class's images to validate on.
+    """Hold out part `fold` (0..folds-1) of every class's images: what to learn from, and what to validate on.
 
     For data whose classes both train and test, as MNIST's digits do. The parts of a class are contiguous in the order
     of the data set, and their sizes differ by one at most.
@@ -68,7 +68,7 @@ def hold_out_images(train: LabelledSet, fold: int, folds: int = 4) -> tuple[Labe
 
 
 def _rows(data: LabelledSet, chosen: torch.Tensor) -> LabelledSet:
-    """The `chosen` (N,) rows; all classes stay."""
+    """Select the `chosen` (N,) rows; all classes stay."""
     return replace(data, positions=data.positions[chosen], labels=data.labels[chosen])
 
 
@@ -96,7 +96,7 @@ def divide(
     drop_small_classes: bool = False,
     notes: Sequence[str] = (),
 ) -> DataHalves:
-    """The halves of a data set from the `labels` (N,) and the `splits` (N,) "train" or "test" of a source's items.
+    """Divide a source's items into halves by their `labels` (N,) and `splits` (N,), each "train" or "test".
 
     Without `splits`, the first half of the sorted classes trains. `origin` names the data in errors.
     A training class of one item cannot be learned from: it is an error, or left out with `drop_small_classes`. A test
@@ -142,7 +142,7 @@ def divide(
 
 
 def _is_text(name: str) -> bool:
-    """Whether the name can be written anywhere; names of folders may hold any bytes."""
+    """Tell whether the name can be written anywhere; names of folders may hold any bytes."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -151,7 +151,7 @@ def _is_text(name: str) -> bool:
 
 
 def _halved(labels: Sequence[str], origin: str) -> list[str]:
-    """The split (N,) of each item when the first half of the sorted classes trains."""
+    """Assign each item's split (N,), with the first half of the sorted classes for training."""
     classes = order_classes(labels)
     if len(classes) < 2:
         raise UserError(f"{origin} has only one class ({listing(classes)}): add classes to train and to test on")

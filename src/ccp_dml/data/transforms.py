@@ -1,4 +1,4 @@
-"""How an image becomes a network input: the protocol of MLRC (Musgrave et al., A Metric Learning Reality Check)."""
+"""Turn images into network inputs, as the protocol of MLRC does (Musgrave et al., A Metric Learning Reality Check)."""
 
 from collections.abc import Callable, Iterable
 
@@ -19,7 +19,7 @@ def train_transform(
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     flip: float = 0.5,
 ) -> ImageTransform:
-    """Short side to `resize`, then a random part (`scale` of the area, aspect `ratio`) as a square of `crop` pixels."""
+    """Resize the short side, then make a random part (`scale` of area, aspect `ratio`) a square of `crop` pixels."""
     return v2.Compose(
         [
             v2.PILToTensor(),  # first, because torch resizes uint8 in half of Pillow's time
@@ -31,14 +31,14 @@ def train_transform(
 
 
 def eval_transform(resize: int = 256, crop: int = 227) -> ImageTransform:
-    """Short side to `resize`, then the central square of `crop` pixels."""
+    """Resize the short side to `resize`, then cut the central square of `crop` pixels."""
     if crop > resize:
         raise UserError(f"`crop`={crop} does not fit into `resize`={resize}: make it {resize} or less")
     return v2.Compose([v2.PILToTensor(), v2.Resize(resize), v2.CenterCrop(crop)])
 
 
 def apply_seeded(transform: ImageTransform, images: Iterable[Image.Image], seed: int) -> list[Tensor]:
-    """Each image transformed at random, as a pure function of `images` and `seed`.
+    """Transform each image at random, as a pure function of `images` and `seed`.
 
     torchvision draws from torch's global CPU generator, whose state is therefore put aside and restored.
     """

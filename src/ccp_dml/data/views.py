@@ -1,4 +1,4 @@
-"""Images seen through a frozen backbone: their features, computed once, in several augmented views."""
+"""Sources that stand in for a source of images: features of a frozen backbone in several views, and no augmentation."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from ccp_dml.foundation.randomness import generator
 
 
 class FeatureViews:
-    """Features (V, N, F) of some of a source's items in place of the items; view 0 is the evaluation transform's.
+    """A source of features (V, N, F) in place of a source's items; view 0 is the evaluation transform's.
 
     Args:
         images: the source whose items were seen, for names and pictures.
@@ -33,7 +33,7 @@ class FeatureViews:
         return len(self.images)
 
     def load(self, positions: Tensor, seed: int | None) -> Tensor:
-        """Features (B, F): view 0, or with a seed one of the augmented views, drawn for each item by itself."""
+        """Load features (B, F): view 0, or with a seed one of the augmented views, drawn for each item by itself."""
         rows = self._row_of_position[positions]
         if (rows < 0).any():
             raise IndexError("these items were not seen: there are no features of them")
@@ -54,7 +54,7 @@ class FeatureViews:
 
 
 def with_features(data: LabelledSet, views: np.ndarray) -> LabelledSet:
-    """The same labelled items, given as their features (V, N, F)."""
+    """Replace the items of a set by their features (V, N, F)."""
     return LabelledSet(FeatureViews(data.source, data.positions, views), data.positions, data.labels, data.class_names)
 
 
@@ -82,5 +82,5 @@ class Unaugmented:
 
 
 def without_augmentation(halves: DataHalves) -> DataHalves:
-    """The same halves; only training asks for augmentation, so only the training half changes."""
+    """Switch augmentation off; only the training half has any."""
     return replace(halves, train=replace(halves.train, source=Unaugmented(halves.train.source)))

@@ -64,13 +64,13 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_note(path: Path) -> str | None:
-    """The note that was saved with the tensors of `load_weights`."""
+    """Read the note that was saved with the tensors, if any."""
     with safe_open(path, framework="pt") as file:
         return (file.metadata() or {}).get(NOTE)
 
 
 def random_states() -> dict[str, Tensor]:
-    """Torch's own generators, which dropout and the like draw from."""
+    """Collect the states of torch's own generators, which dropout and the like draw from."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()

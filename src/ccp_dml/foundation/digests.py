@@ -11,7 +11,7 @@ BYTES = 16
 
 
 def digest(*parts: str | bytes) -> str:
-    """Of texts or bytes in their order; where one ends and the next begins matters."""
+    """Digest texts or bytes in their order; where one ends and the next begins matters."""
     total = hashlib.blake2b(digest_size=BYTES)
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
@@ -21,13 +21,13 @@ def digest(*parts: str | bytes) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Of a file's content, not of its name."""
+    """Digest a file's content, not its name."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=BYTES)).hexdigest()
 
 
 def tensor_digest(named: Iterable[tuple[str, Tensor]]) -> str:
-    """Of tensors with their names, types and shapes, wherever they are stored and in whatever order."""
+    """Digest tensors with their names, types and shapes, on whatever device and in whatever order."""
     total: list[str | bytes] = []
     for name, value in sorted(named, key=lambda item: item[0]):
         plain = value.detach().cpu().contiguous()

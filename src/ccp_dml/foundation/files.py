@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Write files that are either whole or not there, and know where they may go."""
 
 import csv
 import errno
@@ -15,7 +15,7 @@ from typing import Any
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A scratch path beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    """Give a scratch path beside `path` that takes its place if the block ends well, and vanishes if it does not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)
@@ -31,12 +31,12 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def file_in_the_way(path: Path) -> Path | None:
-    """The file that stands where a folder above `path` would have to be."""
+    """Find the file that stands where a folder above `path` would have to be."""
     return next((parent for parent in path.parents if parent.is_file()), None)
 
 
 def cache_home() -> Path:
-    """Where this user's machine keeps what can be computed again."""
+    """Name the folder where this user's machine keeps what can be computed again."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "ccp-dml"
 
@@ -57,7 +57,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
-    """CSV text; None becomes an empty cell."""
+    """Write rows as Write rows as CSV text; None becomes an empty cell."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""How long something takes that happens again and again."""
+"""Add up the time of something that happens again and again."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -36,7 +36,7 @@ class LapTimer:
         self._last = self._now()
 
     def lap(self, name: str) -> None:
-        """The part `name` ends, and the next one starts."""
+        """End the part `name`, and start the next one."""
         now = self._now()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
         self._last = now

@@ -33,7 +33,7 @@ FROM_SCRATCH = frozenset({"resnet20v2", "small_cnn", IDENTITY})
 
 
 def list_backbones() -> list[str]:
-    """Every name that `create_backbone` takes: ours, then timm's."""
+    """List every name that `create_backbone` takes: ours, then timm's."""
     return [*BACKBONES, IDENTITY, *timm.list_models()]
 
 
@@ -47,7 +47,7 @@ def create_backbone(
     input_mean: Sequence[float] | None = None,
     input_std: Sequence[float] | None = None,
 ) -> nn.Module:
-    """A backbone with random, downloaded or local weights.
+    """Create a backbone with random, downloaded or local weights.
 
     Args:
         name: one of `list_backbones()`, or a timm name with the tag of its weights.

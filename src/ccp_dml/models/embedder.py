@@ -1,4 +1,4 @@
-"""The network that is trained: backbone, pooling, linear projection, normalisation."""
+"""The network that is trained: backbone, pooling, head (scaling, hidden layer, linear projection), normalisation."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -50,7 +50,7 @@ class ResidualHidden(nn.Module):
 
 @torch.no_grad()
 def start_as_pca(linear: nn.Linear, scaling: FeatureScaling, features: Tensor, *, whiten: bool) -> None:
-    """Let the head begin as the projection onto the directions in which `features` (N, F) vary most.
+    """Start the head as the projection onto the directions in which `features` (N, F) vary most.
 
     Args:
         linear: its weight (D, F) becomes the D main directions, one a row. Where there are fewer than D, the other rows
@@ -118,7 +118,7 @@ Normalisation = Literal["clip", "l2"]
 
 
 def count_features(backbone: nn.Module) -> int:
-    """The width F of a backbone's output, which every backbone states as `num_features`."""
+    """Read the width F of a backbone's output, which every backbone states as `num_features`."""
     num_features = getattr(backbone, "num_features", None)
     if not isinstance(num_features, int) or num_features < 1:
         raise TypeError(
@@ -129,7 +129,7 @@ def count_features(backbone: nn.Module) -> int:
 
 
 def freeze_batch_norm(module: nn.Module) -> None:
-    """Stops batch-norm layers from learning (D14): statistics stay as they are, scale and shift get no gradient.
+    """Stop batch-norm layers from learning (D14): statistics stay as they are, scale and shift get no gradient.
 
     A later `module.train()` would let the statistics move again; `Embedder` freezes anew whenever its mode changes.
     """
@@ -195,7 +195,7 @@ class Embedder(nn.Module):
         self.train()
 
     def train(self, mode: bool = True) -> "Embedder":
-        """Changes the mode of all that is not frozen."""
+        """Change the mode of all that is not frozen."""
         super().train(mode)
         if self.freeze_batch_norm:
             freeze_batch_norm(self)

@@ -47,7 +47,7 @@ class SmallCNN(nn.Module):
 
 
 def standardise(images: Tensor) -> Tensor:
-    """Grey images (B, 1, H, W) of mean 0 and deviation 1, each by itself: brightness and contrast say nothing."""
+    """Make images grey (B, 1, H, W), each of mean 0 and deviation 1: brightness and contrast say nothing."""
     if images.ndim != 4 or images.shape[1] != 3 or min(images.shape[2:]) < SMALLEST_SIDE:
         raise UserError(
             f"the backbone small_cnn takes images (batch, 3, height, width) of at least {SMALLEST_SIDE} pixels a side, "

@@ -70,12 +70,12 @@ def _create(name: str, global_pool: str | None, pretrained: bool = False) -> nn.
 
 
 def _settings(network: nn.Module) -> dict[str, Any]:
-    """What timm states about a network's weights: `mean`, `std`, `input_size`, `classifier`, ..."""
+    """Read what timm states about a network's weights: `mean`, `std`, `input_size`, `classifier`, ..."""
     return network.pretrained_cfg  # type: ignore[return-value]  # a plain attribute that nn.Module's types do not know
 
 
 def _on_black_image(network: nn.Module, forward: Callable[[Tensor], Tensor]) -> Tensor:
-    """What comes out: timm's networks state their width and layout in too many ways to rely on any."""
+    """Feed a black image: timm's networks state their width and layout in too many ways to rely on any."""
     image = torch.zeros(1, *_settings(network)["input_size"])
     network.eval()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Weights from a local file, read without running anything in it, and refused if they are another network's."""
+"""Load weights from a local file, without running anything in it; refuse those of another network."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ NESTED_UNDER = ("state_dict", "model")
 
 
 def load_weights(network: nn.Module, path: Path, architecture: str, classifier_keys: Sequence[str] = ()) -> None:
-    """Fills `network` from a file of exactly its architecture.
+    """Fill `network` from a file of exactly its architecture.
 
     Args:
         network: takes the weights; nothing is changed if the file does not fit.
@@ -56,7 +56,7 @@ def load_weights(network: nn.Module, path: Path, architecture: str, classifier_k
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name. A pickle that would run code is refused."""
+    """Read the tensors of a file by name. A pickle that would run code is refused."""
     if not path.is_file():
         raise UserError(f"there is no weights file {path}: check `weights`")
     try:

@@ -1,4 +1,4 @@
-"""A plan is a list of runs. Making one trains nothing; looking at its folders tells what is left to do."""
+"""Plan runs without training any, and see from their folders what is left to do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,14 +53,14 @@ def plan_run(name: str, folder: Path, recipes: Sequence[str], settings: Sequence
 
 
 def state_of(folder: Path) -> RunState:
-    """Whether the run in `folder` is done, begun, or not there."""
+    """Find out whether the run in `folder` is done, begun, or not there."""
     if not is_run(folder):
         return RunState("open", 0)
     return RunState("done" if is_finished(folder) else "partly", EvaluationLog(folder).last_step())
 
 
 def refuse_changed(runs: Sequence[PlannedRun]) -> None:
-    """Raise if a folder holds a run with other settings than its plan: its result would be passed off as this one's."""
+    """Raise if a folder holds a run with other settings than planned: its result would be shown as this one's."""
     for run in runs:
         if state_of(run.folder).state == "open":
             continue

@@ -1,4 +1,4 @@
-"""What can be found wrong before a plan's first step: a mistake should not surface after hours, run after run."""
+"""Check every run of a plan before the first step: a mistake should not surface after hours, run after run."""
 
 from collections.abc import Sequence
 
@@ -15,10 +15,10 @@ from ccp_dml.runs.watcher import Watcher
 
 
 def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list[str]:
-    """Put the parts of every run together without training; what the data sets have to say.
+    """Put the parts of every run together without training; return the data sets' notes.
 
     Raises the UserError of the first run that cannot start. Weights that must be downloaded are fetched here, once, and
-    what frozen backbones see is computed here, by the whole machine.
+    the features of frozen backbones are computed here, by the whole machine.
     """
     watcher = watcher or Watcher()
     load_data, frozen = remember_last(build_data), FrozenFeatures()

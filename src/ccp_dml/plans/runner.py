@@ -1,4 +1,4 @@
-"""Trains the runs of a plan with several worker processes. Benchmarks and studies share it.
+"""Train the runs of a plan with several worker processes. Benchmarks and studies share it.
 
 Workers are long-lived, as importing torch takes seconds. A run that fails, even one that takes its process down, does
 not touch the others. Nothing is lost when everything is killed: each run's folder knows how to go on.
@@ -27,21 +27,21 @@ SECONDS_TO_TIDY = 60.0
 
 
 class PlanWatcher:
-    """What the runner tells while it goes on. This one keeps quiet; the command line shows progress."""
+    """Is told how the runs go. This one ignores everything; the command line's shows progress."""
 
     def note(self, text: str) -> None:
-        """Something goes on beside the runs."""
+        """Hear about something that goes on beside the runs."""
 
     def started(self, run: PlannedRun) -> None: ...
 
     def progress(self, run: PlannedRun, step: int, best: float | None) -> None: ...
 
     def goes_on(self, run: PlannedRun, step: int, score: float) -> bool:  # noqa: ARG002
-        """Whether a supervised run is worth going on, now that an evaluation gave `score`."""
+        """Decide whether a supervised run goes on, now that an evaluation gave `score`."""
         return True
 
     def stopped(self, run: PlannedRun) -> None:
-        """A supervised run has ended because it was not."""
+        """Hear that a supervised run was ended by `goes_on`."""
 
     def finished(self, run: PlannedRun, result: dict[str, Any]) -> None: ...
 
@@ -77,7 +77,7 @@ class Worker:
         self.connection.send(run)
 
     def messages(self) -> list[Message]:
-        """What the worker has said since the last time; that it is dead, as the last one."""
+        """Collect what the worker has said since the last time; if it died, that comes last."""
         alive = self.process.is_alive()  # asked first: what it said before it died is still in the pipe
         messages: list[Message] = []
         try:
@@ -93,7 +93,7 @@ class Worker:
 
 
 def execute(runs: Sequence[PlannedRun], workers: int = 1, watcher: PlanWatcher | None = None) -> list[Failure]:
-    """Train what is not done yet, `workers` runs at a time; the runs that failed.
+    """Train what is not done yet, `workers` runs at a time; return the runs that failed.
 
     On Ctrl-C (`KeyboardInterrupt`) the workers are ended before it is passed on; calling again goes on from there.
     """
@@ -179,7 +179,7 @@ def dismiss(crew: Sequence[Worker]) -> None:
 
 
 def machine_shares(workers: int) -> list[Share]:
-    """Cores are divided; CUDA devices go round."""
+    """Divide the machine among workers: cores are shared out, CUDA devices are given in turn."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     devices = torch.cuda.device_count()
     threads = max(1, min(torch.get_num_threads(), cores // max(1, workers)))
@@ -195,7 +195,7 @@ def how_it_died(exit_code: int | None) -> str:
 
 @contextmanager
 def ignored_interrupts() -> Iterator[None]:
-    """A process started here ignores Ctrl-C from its first moment on, and does not die with a stack trace."""
+    """Let processes started in the block ignore Ctrl-C from their first moment on: no stack traces."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A process that trains one planned run after the other, and tells its parent how they go."""
+"""Run in a worker process: train one planned run after the other, and tell the parent how they go."""
 
 import gc
 import os
@@ -80,7 +80,7 @@ class Failed:
 
 
 def work(parent: Connection, share: Share) -> None:
-    """What a worker process runs, until the parent has no more for it, ends it, or is gone."""
+    """Train until the parent has no more runs, ends this process, or is gone. A worker process runs this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, too, which then ends us in good order
     signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
@@ -131,7 +131,7 @@ def attempt(
 
 
 def open_folder(run: PlannedRun) -> tuple[Logbook, bool]:
-    """The run's folder, and whether there is a run in it to resume."""
+    """Open the run's folder, and tell whether there is a run in it to resume."""
     sweep(run.folder, also=(layout.LOG,))
     if not is_run(run.folder):
         return Logbook.open_new(run.folder, run.config, run.command), False
@@ -141,7 +141,7 @@ def open_folder(run: PlannedRun) -> tuple[Logbook, bool]:
 
 
 def with_share(config: Config, share: Share, halves: DataHalves) -> Config:
-    """The same run on its share of the machine. How it runs is not recorded: a later worker may have another share."""
+    """Fit a run to its share of the machine. That is not recorded: a later worker may have another share."""
     changes: dict[str, Any] = {}
     if config.run.workers is None and not trains_on_features(config.model):
         loaders = auto_workers(halves.train.source)
@@ -152,7 +152,7 @@ def with_share(config: Config, share: Share, halves: DataHalves) -> Config:
 
 
 def remember_last(load: Callable[[DataConfig], DataHalves]) -> Callable[[DataConfig], DataHalves]:
-    """Data sets are large and runs mostly share one: keep the last."""
+    """Keep the last data set: they are large, and runs mostly share one."""
     kept: dict[DataConfig, DataHalves] = {}
 
     def remembered(data: DataConfig) -> DataHalves:
@@ -231,7 +231,7 @@ def _leave(*_: Any) -> None:
 
 
 def _leave_with_parent() -> None:
-    """A killed parent cannot end its workers: they must notice, and not train for nobody for ever."""
+    """End this process when its parent is gone: a killed parent cannot end its workers."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])

@@ -1,4 +1,6 @@
-"""From a configuration to objects. Nothing below this file knows what a configuration is."""
+"""Build a run's objects from its configuration: fabric, network and first head, loss and objective, optimiser.
+
+The parts built here take plain arguments: none of them knows what a configuration is."""
 
 import inspect
 import warnings
@@ -27,12 +29,12 @@ from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective
 
 @naming_keys("model")
 def build_network(model: ModelConfig, data: LabelledSet | None, seed: int) -> Embedder:
-    """The embedder with its first weights. `data` tells how wide precomputed features are, where they are the input."""
+    """Build the embedder with its first weights; `data` tells the width of features, if they are the input."""
     return build_network_for(model, feature_width(data), seed)
 
 
 def build_network_for(model: ModelConfig, width: int | None, seed: int) -> Embedder:
-    """The embedder with its first weights, for features of this `width`, or for images where that is None."""
+    """Build the embedder with its first weights, for features of this `width`, or for images if that is None."""
     backbone = create_backbone(
         model.backbone,
         pretrained=model.pretrained and model.weights is None,
@@ -56,18 +58,18 @@ def build_network_for(model: ModelConfig, width: int | None, seed: int) -> Embed
 
 
 def feature_width(data: LabelledSet | None) -> int | None:
-    """F where the items of `data` are features (F,), None where they are images."""
+    """Look up the width F of features (F,); None if the items of `data` are images."""
     sample = None if data is None else data.load(torch.arange(1))
     return sample.shape[1] if sample is not None and sample.ndim == 2 else None
 
 
 def starts_from_nothing(model: ModelConfig) -> bool:
-    """Whether a backbone that is made to be pretrained begins with random weights."""
+    """Tell whether a backbone that should be pretrained begins with random weights."""
     return not (model.pretrained or model.weights or model.backbone in FROM_SCRATCH)
 
 
 def weights_note(model: ModelConfig) -> str | None:
-    """What to tell a person whose backbone should have weights and has none."""
+    """Warn, in words, about a backbone that should be pretrained and is not; None if all is well."""
     if not starts_from_nothing(model):
         return None
     return (
@@ -77,13 +79,13 @@ def weights_note(model: ModelConfig) -> str | None:
 
 
 def complete(config: Config) -> Config:
-    """The same with every argument of the loss spelled out, so that a saved configuration does not lean on defaults."""
+    """Spell out every argument of the loss, so that a saved configuration does not depend on defaults."""
     loss = LossConfig(name=config.loss.name, **checked_arguments(config.loss))
     return config.model_copy(update={"loss": loss})
 
 
 def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) -> tuple[nn.Module, ClassProxies | None]:
-    """What a step minimises, and the proxies in it that are to be reselected.
+    """Build what a step minimises, and return the proxies in it that CCP reselects, if any.
 
     `steps_per_epoch` matters to losses that do something every few epochs.
     """
@@ -108,7 +110,7 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
 
 
 def build_optimizer(optim: OptimConfig, network: nn.Module, objective: nn.Module) -> torch.optim.Adam:
-    """Adam (D16) without its own weight decay: decay must enter before the gradient is clipped (D15)."""
+    """Build Build Adam (D16) without its own weight decay: decay must enter before the gradient is clipped (D15)."""
     groups = [{"params": [value for value in network.parameters() if value.requires_grad], "lr": optim.lr}]
     of_objective = [value for value in objective.parameters() if value.requires_grad]
     if of_objective:
@@ -117,7 +119,7 @@ def build_optimizer(optim: OptimConfig, network: nn.Module, objective: nn.Module
 
 
 def build_fabric(device: str, precision: Any) -> Fabric:
-    """One process on one device."""
+    """Set up one process on one device, in the given precision."""
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda", "mps") or (number and not (kind == "cuda" and number.isdigit())):
         raise UserError(f"run.device = {device!r} is no device; use auto, cpu, cuda, cuda:N or mps.")
@@ -175,7 +177,7 @@ def refuse_without_references(loss: nn.Module, name: str, setting: str) -> None:
 
 
 def checked_arguments(loss: LossConfig) -> dict[str, Any]:
-    """All arguments of a loss, given or default; what does not fit its signature is an error."""
+    """Check a loss's arguments against its signature, and complete them with its defaults."""
     fields: dict[str, Any] = {
         name: (parameter.annotation, ... if parameter.default is parameter.empty else parameter.default)
         for name, parameter in settable_parameters(loss.name).items()
@@ -194,7 +196,7 @@ def checked_arguments(loss: LossConfig) -> dict[str, Any]:
 
 
 def settable_parameters(name: str) -> dict[str, inspect.Parameter]:
-    """The parameters of a loss's constructor that a configuration may set."""
+    """List the parameters of a loss's constructor that a configuration may set."""
     refuse_unknown_loss(name)
     if name.startswith(PREFIX):
         return dict(settable_arguments(name.removeprefix(PREFIX)).parameters)
@@ -219,7 +221,7 @@ def start_head(network: Embedder, config: Config, learned: LabelledSet, workers:
 
 @torch.no_grad()
 def pooled_features(network: Embedder, data: LabelledSet, batch_size: int, workers: int) -> Tensor:
-    """The backbone's features (N, F) of all of `data` under the evaluation transform."""
+    """Compute the backbone's features (N, F) of all of `data` under the evaluation transform."""
     network.eval()
     device = network.linear.weight.device
     batches = evaluation_batches(data, batch_size, workers)

@@ -1,4 +1,4 @@
-"""The certificate of a run: its network's embeddings of training, validation and test images, measured and written."""
+"""Certify a run: embed training, validation and test images, measure their distances, and write certificate.json."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -35,7 +35,7 @@ from ccp_dml.runs.watcher import Watcher
 
 @dataclass(frozen=True)
 class CertificateOptions:
-    """What is asked of a certificate."""
+    """What a user may ask of a certificate; the defaults are those of `ccp train`."""
 
     beta: float | None = None  # None: as the loss has it
     alpha: float | None = None
@@ -66,7 +66,7 @@ class Parts:
     test: TestSet
 
     def sides(self) -> dict[str, list[LabelledSet]]:
-        """By name; queries and gallery stay apart, as they share a numbering of classes, but not always a source."""
+        """Name the sets; queries and gallery stay apart, as they may come from different sources."""
         return {"training": [self.learned], "validation": sides_of(self.validation), "test": sides_of(self.test)}
 
 
@@ -77,9 +77,9 @@ def sides_of(part: TestSet) -> list[LabelledSet]:
 def write_certificate(
     config: Config, logbook: Logbook, network: Embedder, parts: Parts, best_step: int, options: CertificateOptions
 ) -> dict[str, Any] | None:
-    """Certify `network`, which the evaluation at `best_step` of the run found best; what was written into its folder.
+    """Certify `network`, the best one of the run, found at `best_step`; return what was written into the run's folder.
 
-    Nothing is, and None comes back, where neither options nor loss nor validation pairs say what to measure.
+    Returns None, and writes nothing, if neither options nor loss nor validation pairs say what to measure.
     """
     embedded = {name: embed_part(config, network, sides, name, options) for name, sides in parts.sides().items()}
     loss = build_loss(config.loss, LossContext(len(parts.learned.class_names), config.model.embedding_dim))
@@ -107,9 +107,9 @@ def write_certificate(
 def embed_part(
     config: Config, network: Embedder, sides: Sequence[LabelledSet], name: str, options: CertificateOptions
 ) -> EmbeddedSet:
-    """Embeddings as the loss normalises them, of as many images as the wanted pairs take, drawn for the set `name`.
+    """Embed as many images of the set `name` as the wanted pairs take, normalised as the loss normalises them.
 
-    A pair is a pair, whichever of the two is looked for: queries and gallery are one set here.
+    Queries and gallery are one set here: a pair's distance does not depend on which of the two is the query.
     """
     all_labels = torch.cat([side.labels for side in sides])
     rows = draw_images(all_labels, 2 * options.pairs, generator(options.seed, "certificate images", name))
@@ -132,7 +132,7 @@ def embed_part(
 
 
 def settle_constraint(loss: nn.Module, options: CertificateOptions, threshold: Threshold | None) -> Constraint | None:
-    """The chance constraint to measure: what is given, else what the loss trained, else the wanted threshold."""
+    """Choose the chance constraint to measure: as given, else as the loss states it, else at the chosen threshold."""
     constraint = constraints.with_given(constraints.of_loss(loss), options.beta, options.alpha)
     if constraint is not None or threshold is None:
         return constraint
@@ -141,7 +141,7 @@ def settle_constraint(loss: nn.Module, options: CertificateOptions, threshold: T
 
 
 def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
-    """Converged proxies (P, D) by class name, of the classes that the problem's map shows; none without a map."""
+    """Read the converged proxies (P, D) by class name, of the classes on the problem's map; none without a map."""
     file = layout.map_file(folder, problem)
     if not file.exists():
         return {}

@@ -1,4 +1,4 @@
-"""Data sets by name, from the `data` section of a configuration."""
+"""Build data sets by name, from the `data` section of a configuration, and divide them by the protocol."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ def build_data(data: DataConfig) -> DataHalves:
 
 
 def first_classes(halves: DataHalves, count: int) -> DataHalves:
-    """The first `count` classes of each half, or all where there are fewer."""
+    """Keep the first `count` classes of each half, or all if there are fewer."""
 
     def kept(part: LabelledSet) -> LabelledSet:
         return part.of_classes(range(min(count, len(part.class_names))))
@@ -127,7 +127,7 @@ DATASETS: dict[str, Callable[[DataConfig], DataHalves]] = {
 
 @naming_keys("protocol")
 def classes_to_learn_and_to_select_on(protocol: ProtocolConfig, halves: DataHalves) -> tuple[LabelledSet, TestSet]:
-    """Training classes to learn from, and others of them to choose the best evaluation on (D27).
+    """Divide the training half: classes to learn from, and classes to choose the best evaluation on (D27).
 
     The only line that lets the test half into training is the one for those who ask for it (D28).
     """

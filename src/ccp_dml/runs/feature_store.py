@@ -32,7 +32,7 @@ SECONDS_FOR_ANOTHER_PROCESS = 24 * 3600.0
 
 @dataclass(frozen=True)
 class CachedFeatures:
-    """One stored set of features, for people to look at."""
+    """One entry of the cache, as `ccp cache` shows it."""
 
     key: str
     folder: Path
@@ -48,7 +48,7 @@ class FeatureStore:
         self.root = root
 
     def read(self, key: str, shape: tuple[int, ...]) -> np.ndarray | None:
-        """The features of an entry, mapped from disk; None if there is no such entry."""
+        """Map the features of an entry from disk; None if there is no such entry."""
         folder = self.root / key
         if not folder.is_dir():
             return None
@@ -69,7 +69,7 @@ class FeatureStore:
     def writing(
         self, key: str, row_shape: tuple[int, ...], description: dict[str, Any], on_waiting: Callable[[], None]
     ) -> Iterator["Writer"]:
-        """Write an entry, alone; a process that wants the same one waits, says so, and then finds it."""
+        """Write an entry under a lock; a process that wants the same one waits, says so, and then finds it."""
         busy = f"another process has been writing the feature cache {self.root / key} for a day; end it first"
         with writable(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class FeatureStore:
             yield Writer(self.root / key, row_shape, description)
 
     def entries(self) -> list[CachedFeatures]:
-        """All entries, unfinished ones included, in the order of their names; never anything else in the folder."""
+        """List all entries, also unfinished ones, by name; other files in the folder are ignored."""
         found = sorted(self.root.iterdir()) if self.root.is_dir() else []
         entries = [_entry(path) for path in found if NAME.fullmatch(path.name) and path.is_dir()]
         return [entry for entry in entries if entry is not None]
@@ -110,11 +110,11 @@ class Writer:
 
     @property
     def is_done(self) -> bool:
-        """Whether another process completed the entry while this one waited for it."""
+        """Tell whether another process completed the entry while this one waited for it."""
         return self.folder.is_dir()
 
     def begin(self, rows_per_block: int, views: int, rows_per_view: int) -> int:
-        """Rows that are there already, up to the end of a block; what follows is cut off. A view ends with a block.
+        """Count the rows that are there already; those behind the last whole block are cut off. Views end with a block.
 
         A file that is longer than the whole entry was not written by this code, and nothing of it is kept.
         """
@@ -132,7 +132,7 @@ class Writer:
         return kept
 
     def append(self, features: np.ndarray) -> None:
-        """Add rows; on the disk when this returns."""
+        """Add rows, and return when they are on the disk."""
         if not np.isfinite(features).all():
             raise UserError(
                 "the backbone gives features that half precision cannot hold: check model.weights and model.input_mean"
@@ -158,7 +158,7 @@ class Writer:
 
 @contextmanager
 def writable(root: Path) -> Iterator[None]:
-    """Around what touches the disk, and nothing else: other errors are not the cache's."""
+    """Turn errors of the disk into a sentence; put it only around what touches the disk."""
     try:
         yield
     except OSError as error:
@@ -177,7 +177,7 @@ def _header(folder: Path) -> dict[str, Any]:
 
 
 def _entry(folder: Path) -> CachedFeatures | None:
-    """None if the folder is no entry, or if another process has just completed or removed it."""
+    """Describe an entry; None if the folder is none, or if another process has just completed or removed it."""
     try:
         sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The frozen-backbone mode: what the backbone sees is computed once, and only the head is trained, on the features."""
+"""Train with a frozen backbone: its features are computed once, and only the head is trained on them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -23,16 +23,16 @@ from ccp_dml.runs.feature_store import FeatureStore
 from ccp_dml.runs.watcher import Watcher
 
 VIEWS_SEED = 0
-"""Of the stored views' augmentation. Not the run's: all repeats of a benchmark share one cache."""
+"""Seed of the stored views' augmentation. It is not the run's: all repeats of a benchmark share the features."""
 
 
 def trains_on_features(model: ModelConfig) -> bool:
-    """Whether the backbone's features take the place of images."""
+    """Tell whether the backbone's features take the place of images."""
     return model.freeze_backbone and model.cache_features and model.backbone != IDENTITY
 
 
 def trained_part(model: ModelConfig) -> ModelConfig:
-    """The model that is trained, saved and scored: all of it, or the head alone where features take images' place."""
+    """Reduce a model to what is trained, saved and scored: the head alone if features take the place of images."""
     if not trains_on_features(model):
         return model
     nothing = {"weights": None, "pretrained": False, "input_mean": None, "input_std": None, "freeze_backbone": False}
@@ -45,7 +45,7 @@ def store_of(config: Config) -> FeatureStore:
 
 @dataclass
 class FrozenFeatures:
-    """Labelled images as frozen backbones see them. The last backbone and what it saw are kept for the next run."""
+    """Replaces images by features of a frozen backbone, and keeps the last backbone and its features."""
 
     _model: ModelConfig | None = None
     _backbone: Embedder | None = None
@@ -53,7 +53,7 @@ class FrozenFeatures:
     _seen: dict[tuple[Any, ...], tuple[LabelledSet, LabelledSet]] = field(default_factory=dict)
 
     def inputs_of(self, config: Config, part: LabelledSet, watcher: Watcher, *, augmented: bool) -> LabelledSet:
-        """`part` as the trained network gets it: unchanged, or as features in the views that its use asks for."""
+        """Give `part` as the trained network gets it: unchanged, or as features, in several views if `augmented`."""
         if not trains_on_features(config.model):
             return part
         self.backbone_digest(config)
@@ -64,7 +64,7 @@ class FrozenFeatures:
         return self._seen[asked][1]
 
     def training_inputs(self, config: Config, halves: DataHalves, watcher: Watcher) -> DataHalves:
-        """What training needs: the test half stays as it is, unless it is asked to select (D28)."""
+        """Give the halves as training gets them; the test half changes only if it selects the best evaluation (D28)."""
         selects = config.protocol.select_on == "test"
         test = self.test_inputs(config, halves.test, watcher) if selects else halves.test
         return replace(halves, train=self.inputs_of(config, halves.train, watcher, augmented=True), test=test)
@@ -74,7 +74,7 @@ class FrozenFeatures:
         return TestSet(self.inputs_of(config, test.queries, watcher, augmented=False), gallery)
 
     def backbone_digest(self, config: Config) -> str | None:
-        """Tells one frozen backbone from another, whatever its file is called; None where there is none."""
+        """Digest the frozen backbone, whatever its file is called; None if none is frozen."""
         if not trains_on_features(config.model):
             return None
         model = config.model.model_copy(update={"head_init": "xavier", "hidden_dim": None, "embedding_dim": 1})
@@ -98,7 +98,7 @@ class FrozenFeatures:
         return self._backbone
 
     def _features(self, config: Config, part: LabelledSet, views: int, watcher: Watcher) -> np.ndarray:
-        """Features (V, N, F), from the store or computed into it."""
+        """Read the features (V, N, F) from the cache, or compute them into it."""
         backbone, store = self.backbone(config), store_of(config)
         shape = (views, len(part), backbone.linear.in_features)
         images = part.source.signature(part.positions)
@@ -124,7 +124,7 @@ class FrozenFeatures:
 
 
 def digest_of(network: Embedder) -> str:
-    """Of everything between an image and its features: the backbone's class, weights and constants, and the pooling."""
+    """Digest everything between an image and its features: the backbone's class, weights, constants and the pooling."""
     constants = [(f"constant {name}", value) for name, value in network.backbone.named_buffers()]
     weights = tensor_digest([*network.backbone.state_dict().items(), *constants])
     return digest(repr(network.backbone), network.pooling, weights)
@@ -132,8 +132,10 @@ def digest_of(network: Embedder) -> str:
 
 @torch.no_grad()
 def extract(config: Config, network: Embedder, part: LabelledSet, views: int, skip: int) -> Iterator[np.ndarray]:
-    """Features (B, F) in half precision, piece by piece: all images in view 0, then all in view 1, ...; without the
-    first `skip` rows, which end with a block."""
+    """Compute features (B, F) in half precision, piece by piece: all images in view 0, then all in view 1, and so on.
+
+    The first `skip` rows are left out; they must end with a block.
+    """
     fabric = build_fabric(config.run.device, config.run.precision)
     network.to(fabric.device)
     workers = loader_processes(config.run.workers, part.source)

@@ -1,4 +1,4 @@
-"""Scores of finished runs on the test half: one by one, in the mean (separated) and as an ensemble (concatenated)."""
+"""Score networks on the test half: a run at its end, finished runs and their ensemble, a bare backbone."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -36,7 +36,7 @@ def embed_test(config: Config, network: Embedder, test: TestSet) -> EmbeddedTest
 
 
 def score_embeddings(test: EmbeddedTest, recall_at: Sequence[int]) -> dict[str, Any]:
-    """The `test` entry of result.json."""
+    """Score embeddings; the result is the `test` entry of result.json."""
     ref_embeddings, ref_labels = test.references or (None, None)
     scores = retrieval_scores(*test.queries, ref_embeddings, ref_labels, recall_at)
     recalls = {str(k): value for k, value in scores.recall_at.items()}
@@ -44,7 +44,7 @@ def score_embeddings(test: EmbeddedTest, recall_at: Sequence[int]) -> dict[str, 
 
 
 def as_row(scores: RetrievalScores) -> dict[str, Any]:
-    """The scores that every log, result and table shows."""
+    """Pick the scores that every log, result and table shows."""
     return {**{name: getattr(scores, name) for name in SCORES}, "queries": scores.queries}
 
 
@@ -71,7 +71,7 @@ def evaluate_runs(folders: Sequence[Path], watcher: Watcher, settings: Sequence[
 
 
 def concatenate(parts: Sequence[EmbeddedTest]) -> EmbeddedTest:
-    """One ensemble: every model's embedding normalised, side by side, normalised again (D26)."""
+    """Join models to one ensemble: every model's embedding normalised, side by side, normalised again (D26)."""
 
     def joined(sides: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         if not all(torch.equal(labels, sides[0][1]) for _, labels in sides):
@@ -94,7 +94,7 @@ def refuse_different_data(runs: dict[str, tuple[Logbook, Config]]) -> None:
 
 
 def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
-    """The best network of a run, on the device that its configuration asks for."""
+    """Load the best network of a run onto the device that its configuration asks for."""
     if not logbook.best_file.exists():
         raise UserError(
             f"{logbook.folder} has no {logbook.best_file.name} yet; finish it with `ccp train --resume --out` first."
@@ -114,7 +114,7 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
 
 @naming_keys("data")
 def score_raw_backbone(config: Config) -> dict[str, Any]:
-    """Scores on the test half of the pooled, L2-normalised features, in the form of `evaluate_runs`."""
+    """Score a backbone's pooled, L2-normalised features on the test half, in the form of `evaluate_runs`."""
     if (note := weights_note(config.model)) is not None:
         raise UserError(f"{note} There is nothing to score otherwise.")
     test = build_data(config.data).test

@@ -1,4 +1,4 @@
-"""A run's evaluations, settings and scores told to TensorBoard and the like, by one setting: run.logger."""
+"""Log a run's settings, evaluations and scores to TensorBoard, CSV, MLflow or W&B, as run.logger says."""
 
 import os
 from argparse import Namespace
@@ -45,7 +45,7 @@ def require_logger(name: LoggerName) -> None:
 
 @contextmanager
 def logged(config: Config, logbook: Logbook, watcher: Watcher) -> Iterator[Watcher]:
-    """A watcher that also logs as run.logger says, and closes the log with how the block ended."""
+    """Wrap a watcher so that it also logs, as run.logger says; the log is closed with how the block ended."""
     if config.run.logger == "none":
         yield watcher
         return
@@ -117,7 +117,7 @@ class LoggingWatcher(Watcher):
 
 
 def numbers(row: dict[str, Any]) -> dict[str, float]:
-    """The values of a line that can be drawn over its steps."""
+    """Pick the values of a line that can be drawn over steps."""
     return {name: value for name, value in row.items() if isinstance(value, int | float) and name != "step"}
 
 
@@ -239,12 +239,12 @@ class WandbLogger(Logger):
 
 
 def as_dict(params: dict[str, Any] | Namespace) -> dict[str, Any]:
-    """Fabric's interface allows a namespace, too."""
+    """Turn parameters into a dictionary; Turn parameters into a dictionary; Fabric's interface allows a namespace, too."""
     return vars(params) if isinstance(params, Namespace) else params
 
 
 def remembered_id(file: Path, create: Callable[[], str]) -> str:
-    """The id in `file`; if there is none yet, a new one that is kept there."""
+    """Read the id in `file`; if there is none yet, make one and keep it there."""
     if not file.exists():
         write_text(file, create() + "\n")
     return file.read_text(encoding="utf-8").strip()

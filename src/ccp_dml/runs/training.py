@@ -1,4 +1,4 @@
-"""One run from configuration to result: what `ccp train` does."""
+"""Train one run from configuration to result, as `ccp train` does, and measure its time and memory."""
 
 import os
 import sys
@@ -91,7 +91,7 @@ def train_and_score(
 
 @naming_keys("train")
 def refuse_untrainable(config: Config, halves: DataHalves) -> None:
-    """Raise where folds, batches or the loss do not fit the classes, before a frozen backbone has seen its images."""
+    """Raise if folds, batches or loss do not fit the classes, before hours go into a frozen backbone's features."""
     learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)
     ClassBalancedBatches(learned.labels, config.train.classes_per_batch, config.train.images_per_class, 0)
     build_objective(config, len(learned.class_names))
@@ -100,9 +100,9 @@ def refuse_untrainable(config: Config, halves: DataHalves) -> None:
 def train_on_classes(
     config: Config, learned: LabelledSet, validation: TestSet, logbook: Logbook, watcher: Watcher, *, resume: bool
 ) -> tuple[Embedder, dict[str, Any]]:
-    """Train on `learned`, select on `validation`; the best network, and what there is to say about its training.
+    """Train on `learned`, select on `validation`; return the best network, and the facts for result.json.
 
-    The data set's halves are no argument: nothing here can look at another class (D27).
+    It gets no other data, so that nothing here can look at other classes (D27).
     """
     fabric = build_fabric(config.run.device, config.run.precision)
     network = build_network(trained_part(config.model), learned, config.run.seed)
@@ -135,7 +135,7 @@ def train_on_classes(
 
 
 def prepare_torch(config: Config) -> None:
-    """Settle what torch decides globally, so that the same configuration gives the same result."""
+    """Set torch's global switches, so that the same configuration gives the same result."""
     torch.manual_seed(derive_seed(config.run.seed, "layers that draw while they train"))
     torch.use_deterministic_algorithms(config.run.deterministic, warn_only=True)
     if config.run.deterministic:
@@ -144,7 +144,7 @@ def prepare_torch(config: Config) -> None:
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
-    """Bytes: of this process, in which other runs may have gone before, and of the device where that is a GPU."""
+    """Read the peak memory in bytes: of this process, which may have trained other runs before, and of a GPU."""
     peaks = {}
     if resource is not None:
         unit = 1 if sys.platform == "darwin" else 1024

@@ -1,4 +1,4 @@
-"""How a run keeps its user informed."""
+"""What a run reports while it goes on."""
 
 from typing import Any
 
@@ -6,25 +6,25 @@ from ccp_dml.config.schema import Config
 
 
 class Watcher:
-    """What a run tells while it goes on. This one keeps quiet; the command line shows progress."""
+    """Is told how a run goes. This one ignores everything; the command line's shows progress."""
 
     def note(self, text: str) -> None:
-        """Something the user should know: small classes, files left out, where a resumed run goes on."""
+        """Hear something the user should know: small classes, files left out, where a resumed run goes on."""
 
     def extracting(self, done: int, total: int) -> None:
-        """A frozen backbone has seen so many images, of so many; views of one image count as several."""
+        """Hear that a frozen backbone has done so many images of so many; each view of an image counts."""
 
     def start(self, config: Config, step: int) -> None:
-        """Training begins, or goes on at `step`."""
+        """Hear that training begins, or goes on at `step`."""
 
     def step(self, step: int) -> None:
-        """So many steps have been taken."""
+        """Hear how many steps have been taken."""
 
     def evaluation(self, row: dict[str, Any], best: float) -> None:
-        """A line of the log, and the best validation MAP@R so far."""
+        """Get a line of the log, and the best validation MAP@R so far."""
 
     def finishing(self) -> None:
-        """Training is over; the test half is being scored."""
+        """Hear that training is over and the test half is being scored."""
 
     def finished(self, result: dict[str, Any]) -> None:
-        """The run is complete; what result.json holds."""
+        """Hear that the run is complete; `result` is what result.json holds."""

@@ -73,7 +73,7 @@ def curves_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figure:
 
 
 def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figure | None:
-    """None where no problem of CCP has come to its end."""
+    """Draw how many steps problems take; None if no problem of CCP has ended."""
     panels: list[Panel] = []
     for style, loss in enumerate(request.losses):
         of_loss = at(runs, method=loss + CCP)
@@ -89,12 +89,12 @@ def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figur
 
 
 def steps_per_problem(run: FinishedRun) -> list[int]:
-    """Of the problems with proxies that came to their own end."""
+    """Count the steps of each problem with proxies that ended by itself."""
     return [row["steps"] for row in run.folder.problem_rows()[:-1] if row["covering_radius"] is not None]
 
 
 def sentences(loss: str, runs: Sequence[FinishedRun]) -> list[str]:
-    """What the runs of one loss say."""
+    """Say what the runs of one loss show."""
     found = {ending: at(runs, method=loss + ending) for ending in VARIANTS}
     told = [
         f"{label} {in_words([run.score() for run in found[ending]])}"

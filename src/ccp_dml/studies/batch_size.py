@@ -97,7 +97,7 @@ def score_line(label: str, runs: Sequence[FinishedRun], style: int) -> Line:
 
 
 def sentence(loss: str, runs: Sequence[FinishedRun], sizes: Sequence[int]) -> str:
-    """What CCP adds at each batch size, and what each variant gains from the largest batch."""
+    """Say what CCP adds at each batch size, and what each variant gains from the largest batch."""
     gains = []
     for size in sizes:
         gain = difference(at(runs, method=loss + CCP, batch=size), at(runs, method=loss, batch=size))

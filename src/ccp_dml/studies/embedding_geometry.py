@@ -1,4 +1,4 @@
-"""How the classes of a data set lie under one network: scores, radii, distances, and a t-SNE of a few classes."""
+"""Measure how the classes of a data set lie under one network: scores, radii, distances, and a t-SNE of a few."""
 
 import json
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Measured:
 
     @property
     def relative_radius(self) -> float:
-        """The covering radius in units of the distance between classes, so that the embedding's scale is no matter."""
+        """Divide the covering radius by the distance between classes, so that the embedding's scale does not matter."""
         return self.covering_radius / self.inter_class_distance
 
 
@@ -59,7 +59,7 @@ Geometry = dict[str, SideGeometry]  # by side
 
 
 def measure(config: Config, network: Embedder, seen: LabelledSet, unseen: TestSet, points: int) -> Geometry:
-    """The classes that train and the classes that test under `network`; `points` images of each side are drawn."""
+    """Measure the classes that train and the classes that test under `network`; draw `points` images of each side."""
     return {
         side: measure_side(config, network, part, points)
         for side, part in zip(SIDES, (TestSet(seen), unseen), strict=True)
@@ -75,7 +75,7 @@ def measure_side(config: Config, network: Embedder, part: TestSet, points: int) 
 
 
 def measure_embedded(embedded: EmbeddedTest) -> Measured:
-    """A gallery and its queries are scored against each other; where classes lie, they are one set."""
+    """Measure one side; queries are scored against their gallery, but for the places of classes both are one set."""
     ref_embeddings, ref_labels = embedded.references or (None, None)
     scores = retrieval_scores(*embedded.queries, ref_embeddings, ref_labels)
     sides = [embedded.queries] if embedded.references is None else [embedded.queries, embedded.references]
@@ -112,7 +112,7 @@ PERPLEXITY = 30.0
 
 
 def tsne_plane(embeddings: Tensor, seed: int) -> Tensor:
-    """Places (n, 2) of `embeddings` (n, D), n > 3: t-SNE of their first 50 principal components.
+    """Place `embeddings` (n, D), n > 3, in the plane (n, 2): t-SNE of their first 50 principal components.
 
     The same embeddings and seed give the same places. Only who is near whom means something; scale, angle and the
     distances between far groups do not.

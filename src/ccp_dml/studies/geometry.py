@@ -103,7 +103,7 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
 
 
 def measured_states(folder: Path, runs: Sequence[FinishedRun]) -> list[State]:
-    """Before training first, then the runs in their order; a run counts when it was measured."""
+    """List the networks: before training first, then the runs that were measured, in their order."""
     repeats = sorted({run.coordinates["repeat"] for run in runs})
     wanted = [(BEFORE, repeat) for repeat in repeats]
     wanted += [(run.coordinates["method"], run.coordinates["repeat"]) for run in runs]
@@ -118,7 +118,7 @@ def row(state: State, side: str) -> dict[str, Any]:
 
 
 def tsne_figure(states: Sequence[State], side: str) -> Figure:
-    """A panel per network of the first repeat."""
+    """Draw a panel per network of the first repeat."""
     panels = []
     for place, state in enumerate(one for one in states if one.repeat == states[0].repeat):
         shown, score = state.geometry[side].shown(), 100 * state.geometry[side].measured.map_at_r
@@ -141,12 +141,12 @@ def bar_figure(states: Sequence[State]) -> Figure:
 
 
 def values(states: Sequence[State], method: str, side: str, key: str) -> list[float]:
-    """Of all repeats."""
+    """Collect a value of all repeats."""
     return [getattr(state.geometry[side].measured, key) for state in states if state.method == method]
 
 
 def sentences(loss: str, runs: Sequence[FinishedRun], states: Sequence[State]) -> list[str]:
-    """From before to after on unseen classes and on seen ones, then what CCP adds."""
+    """Say what training changes on unseen and on seen classes, then what CCP adds."""
     methods = [method for method in (BEFORE, loss, loss + CCP) if values(states, method, "unseen", "map_at_r")]
     text = []
     for side in reversed(SIDES):

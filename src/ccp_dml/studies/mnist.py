@@ -1,4 +1,4 @@
-"""What a projection does, seen: two dimensions, with proxies, after each problem."""
+"""What does a projection do? A two-dimensional embedding with its proxies, after each problem."""
 
 import math
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ class SolvedProblem:
 
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
-    """Sample-based, proxy-based and alternating training of each loss."""
+    """Plan sample-based, proxy-based and alternating training of each loss."""
     runs = plan_variants(request, folder, VARIANTS, request.options(MnistOptions).repeats)
     refuse_unready(runs[0].run.config)
     return fixed_plan(runs)
@@ -131,7 +131,7 @@ def solved_problems(run: FinishedRun) -> list[SolvedProblem]:
 
 
 def map_radius(problem: ProblemMap) -> float | None:
-    """Mean over the map's classes of the largest distance from a training image to the nearest converged proxy."""
+    """Average over the map's classes the largest distance from a training image to the nearest converged proxy."""
     if problem.converged is None:
         return None
     points = (problem.train.embeddings[problem.train.labels == label] for label in range(len(problem.converged)))
@@ -143,7 +143,7 @@ def map_radius(problem: ProblemMap) -> float | None:
 
 
 def map_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure | None:
-    """CCP's problems side by side, of the first repeat; None where it has not finished."""
+    """Draw CCP's problems of the first repeat side by side; None if it has not finished."""
     ccp = at(runs, method=loss + CCP)
     if not ccp:
         return None
@@ -157,7 +157,7 @@ def map_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure | None:
 
 
 def end_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure:
-    """The best problem of each kind of training, of the first repeat that has finished."""
+    """Draw the best problem of each kind of training, of the first repeat that has finished."""
     best, titles = [], []
     for ending, label in VARIANTS.items():
         for run in at(runs, method=loss + ending)[:1]:
@@ -194,7 +194,7 @@ def most_problems(solved: dict[str, list[SolvedProblem]]) -> int:
 
 
 def sentences(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[SolvedProblem]]) -> list[str]:
-    """What changed over CCP's problems, and how the three trainings compare."""
+    """Say what changed over CCP's problems, and how the three trainings compare."""
     text = []
     ccp = at(runs, method=loss + CCP)
     covered = [[one for one in solved[run.name] if one.covering_radius is not None] for run in ccp]
@@ -224,7 +224,7 @@ def sentences(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[Sol
 
 
 def change(first: Sequence[SolvedProblem], last: Sequence[SolvedProblem], key: str) -> str:
-    """For example "0.540 -> 0.270", means over runs."""
+    """Write a change of means over runs, as in "0.540 -> 0.270"."""
     return " -> ".join(f"{mean(getattr(one, key) for one in problems):.3f}" for problems in (first, last))
 
 

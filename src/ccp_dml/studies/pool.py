@@ -69,7 +69,7 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
 
 
 def grid_figure(loss: str, runs: Sequence[FinishedRun], options: PoolOptions) -> Figure:
-    """Two maps: the scores that may choose P and b, and those that tell how good the choice is."""
+    """Draw two maps: the scores that may choose P and b, and those that tell how good the choice is."""
     panels = [
         HeatMap(
             title=f"{half} classes",
@@ -89,7 +89,7 @@ def grid_figure(loss: str, runs: Sequence[FinishedRun], options: PoolOptions) ->
 
 
 def sentence(loss: str, runs: Sequence[FinishedRun]) -> str:
-    """The best cell by validation, how much the grid differs, and how much of that may be noise."""
+    """Name the best cell by validation, and say how much cells differ and how much of that may be noise."""
     cells: dict[tuple[int, int], list[FinishedRun]] = {}
     for run in runs:
         cells.setdefault((run.coordinates["proxies"], run.coordinates["pool"]), []).append(run)

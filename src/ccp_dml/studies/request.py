@@ -1,4 +1,4 @@
-"""What a study was asked to do, kept in its folder so that the same command continues it and no other does."""
+"""What a study was asked to do: its options, and the record in its folder that only the same command continues."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Options = TypeVar("Options", bound=BaseModel)
 
 
 def read_options(model: type[Options], recipes: Sequence[str], settings: Sequence[str]) -> Options:
-    """The values of `[study]` in recipes, then in settings, as a `model`; the first wrong one becomes one sentence."""
+    """Read `[study]` of recipes, then of settings, into a `model`; the first wrong value becomes one sentence."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for layer in [read_recipe(name) for name in recipes] + [parse_setting(text) for text in settings]:
@@ -56,11 +56,11 @@ class StudyRequest:
 
     @property
     def recipe(self) -> str:
-        """The study's own recipe."""
+        """Name the study's own recipe."""
         return f"study-{self.study}" + ("-full" if self.is_full else "")
 
     def recipes(self, method: str) -> tuple[str, ...]:
-        """The layers of a run: the study's recipe comes last, as it decides how long and on which classes to train."""
+        """Name the layers of a run; the study's recipe comes last: it decides how long to train, on which classes."""
         return (self.data, method, self.recipe)
 
     @property
@@ -68,12 +68,12 @@ class StudyRequest:
         return tuple(text for text in self.settings if not is_study_setting(text))
 
     def options(self, model: type[Options]) -> Options:
-        """The study's own values, out of its recipe and `--set study.KEY=VALUE`."""
+        """Read the study's own values from its recipe and `--set study.KEY=VALUE`."""
         return read_options(model, [self.recipe], [text for text in self.settings if is_study_setting(text)])
 
     @property
     def default_folder(self) -> Path:
-        """Always the same for the same study, so that the same command continues it."""
+        """Name a folder that is always the same for the same study, so that the same command continues it."""
         return Path("runs") / f"{self.recipe}-{recipe_label(self.data)}"
 
 
@@ -104,7 +104,7 @@ def as_values(request: StudyRequest) -> dict[str, object]:
 
 
 def without_password(text: str) -> str:
-    """A URL that may be written down: `postgresql://user:***@host/name`."""
+    """Hide the password of a URL: `postgresql://user:***@host/name`."""
     return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
 
 

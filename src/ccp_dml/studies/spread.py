@@ -24,7 +24,7 @@ class Difference:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % confidence interval of the mean (Student's t); None for a single pair."""
+        """Compute the 95 % confidence interval of the mean (Student's t); None for a single pair."""
         if self.sd is None:
             return None
         reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, self.n - 1)) * self.sd / sqrt(self.n)
@@ -32,7 +32,7 @@ class Difference:
 
     @property
     def is_within_noise(self) -> bool | None:
-        """Whether the interval holds 0; None where noise is unknown."""
+        """Tell whether the interval holds 0; None if the noise is unknown."""
         return None if self.interval is None else self.interval[0] <= 0 <= self.interval[1]
 
     def __str__(self) -> str:
@@ -44,25 +44,25 @@ class Difference:
 
 
 def difference(better: Sequence[FinishedRun], worse: Sequence[FinishedRun], half: str = "test") -> Difference | None:
-    """MAP@R of `better` minus that of `worse`, repeat by repeat; None where no repeat has both."""
+    """Subtract MAP@R of `worse` from that of `better`, repeat by repeat; None if no repeat has both."""
     scores = [{run.coordinates["repeat"]: run.score(half) for run in runs} for runs in (better, worse)]
     gaps = [scores[0][repeat] - scores[1][repeat] for repeat in scores[0].keys() & scores[1].keys()]
     return Difference(mean(gaps), stdev(gaps) if len(gaps) > 1 else None, len(gaps)) if gaps else None
 
 
 def in_words(values: Sequence[float]) -> str:
-    """For example "19.2 ± 0.3 (n = 3)"."""
+    """Write mean and deviation, as in "19.2 ± 0.3 (n = 3)"."""
     found = spread(values)
     return f"{found.mean:.1f} (n = 1)" if found.sd is None else f"{found.mean:.1f} ± {found.sd:.1f} (n = {found.n})"
 
 
 def at(runs: Iterable[FinishedRun], **wanted: Any) -> list[FinishedRun]:
-    """The runs at the given coordinates."""
+    """Select the runs at the given coordinates."""
     return [run for run in runs if all(run.coordinates[name] == value for name, value in wanted.items())]
 
 
 def mean_score(runs: Sequence[FinishedRun], half: str = "test") -> float | None:
-    """Mean MAP@R in percent; None without runs."""
+    """Average MAP@R in percent; None without runs."""
     return mean(run.score(half) for run in runs) if runs else None
 
 

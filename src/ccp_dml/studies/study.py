@@ -1,4 +1,4 @@
-"""What a study is: a plan of runs, a way to train them, and what their results show.
+"""A study: a plan of runs, a way to train them, and what their results show; and what most studies share.
 
 To add one, write a file beside this one with a `Study`, name it in `STUDIES`, and write its two recipes,
 `study-NAME.toml` (finishes in minutes on the embedded data) and `study-NAME-full.toml` (the paper's settings).
@@ -39,7 +39,7 @@ class StudyPlan:
 
 
 def fixed_plan(runs: Sequence[StudyRun]) -> StudyPlan:
-    """A plan whose runs are all known beforehand, as most studies have it."""
+    """Plan runs that are all known beforehand, as most studies do."""
     left = [one.run for one in runs if state_of(one.run.folder).state != "done"]
     return StudyPlan(runs, left, len(runs) - len(left), len(runs))
 
@@ -53,7 +53,7 @@ class FinishedRun:
     folder: RunFolder
 
     def score(self, half: str = "test", metric: str = "map_at_r") -> float:
-        """In percent."""
+        """Look up a score in percent."""
         value = self.folder.score(half, metric)
         assert value is not None, "finished runs have scores"
         return 100 * value
@@ -106,7 +106,7 @@ def finished_runs(plan: StudyPlan) -> list[FinishedRun]:
 
 
 def result_row(one: FinishedRun, folder: Path) -> dict[str, Any]:
-    """A line of results.csv: where the run stands in the study, and its scores as fractions."""
+    """Make a line of results.csv: the run's place in the study, and its scores as fractions."""
     result = one.folder.result or {}
     scores = {f"{half}_{key}": result[half][key] for half in ("validation", "test") for key in SCORES}
     facts = {key: result[key] for key in ("selected_on", "best_step", "steps", "problems", "seconds", "seed")}
@@ -114,7 +114,7 @@ def result_row(one: FinishedRun, folder: Path) -> dict[str, Any]:
 
 
 def unfinished_note(plan: StudyPlan, finished: Sequence[FinishedRun]) -> list[str]:
-    """What a reader must know of a study that is not complete."""
+    """Say how many runs are missing, if any."""
     missing = len(plan.runs) - len(finished)
     return [f"{missing} of {len(plan.runs)} runs are not finished; the same command goes on."] if missing else []
 
@@ -127,7 +127,7 @@ def plan_study_run(
     settings: tuple[str, ...] = (),
     repeat: int = 0,
 ) -> StudyRun:
-    """The run at `coordinates`, which name its folder: `c2-ccp/proxies8-pool12/repeat0`.
+    """Plan the run at `coordinates`, which name its folder: `c2-ccp/proxies8-pool12/repeat0`.
 
     Repeat r has the seed `run.seed + r`, whatever the coordinates: runs are compared pair by pair.
     """
@@ -140,7 +140,7 @@ def plan_study_run(
 
 
 def plan_variants(request: StudyRequest, folder: Path, endings: Iterable[str], repeats: int) -> list[StudyRun]:
-    """Each loss in the methods that `endings` make of it; a repeat is whole before the next begins."""
+    """Plan each loss in the methods that `endings` make of it; a repeat is whole before the next begins."""
     return [
         plan_study_run(request, folder, loss + ending, {}, repeat=repeat)
         for repeat in range(repeats)

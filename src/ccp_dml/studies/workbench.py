@@ -1,4 +1,4 @@
-"""The parts of a planned run outside of its training, for studies that look at networks and steps themselves."""
+"""Give studies the data and networks of a planned run, outside of its training."""
 
 from ccp_dml.config.schema import Config
 from ccp_dml.data.loading import loader_processes
@@ -21,14 +21,14 @@ class Workbench:
         self.load_data, self.frozen = remember_last(build_data), FrozenFeatures()
 
     def parts(self, config: Config) -> Parts:
-        """The sets that the run divides its data into, as its network gets them."""
+        """Divide the run's data as its training does, as its network gets them."""
         halves = self.load_data(config.data)
         seen = self.frozen.training_inputs(config, halves, Watcher())
         learned, validation = classes_to_learn_and_to_select_on(config.protocol, seen)
         return Parts(learned, validation, self.frozen.test_inputs(config, halves.test, Watcher()))
 
     def first_network(self, run: PlannedRun) -> Embedder:
-        """As training finds it."""
+        """Build the network with its first weights."""
         config, parts = run.config, self.parts(run.config)
         network = build_network(trained_part(config.model), parts.learned, config.run.seed)
         network.to(build_fabric(config.run.device, config.run.precision).device)
@@ -36,10 +36,10 @@ class Workbench:
         return network
 
     def best_network(self, run: PlannedRun) -> Embedder:
-        """As training left it."""
+        """Load the best network of the finished run."""
         return load_network(Logbook.reopen(run.folder), run.config, self.parts(run.config).test)
 
 
 def loaders(config: Config, parts: Parts) -> int:
-    """How many processes load images."""
+    """Count the processes that load images."""
     return loader_processes(config.run.workers, parts.learned.source)

@@ -53,7 +53,7 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
 def train(
     request: StudyRequest, folder: Path, plan: StudyPlan, workers: int, watcher: runner.PlanWatcher
 ) -> list[runner.Failure]:
-    """Train, to see how many steps it takes; then time steps, when no worker disturbs them."""
+    """Train all runs, to see how many steps they take; then time steps, when no worker disturbs them."""
     failures = train_all(request, folder, plan, workers, watcher)
     options, bench = request.options(CostOptions), Workbench()
     for loss in request.losses:
@@ -87,7 +87,7 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
 
 
 def cost_table(loss: str, folder: Path, runs: Sequence[FinishedRun]) -> CostTable:
-    """All that was measured of a loss, without CCP and with it."""
+    """Collect all that was measured of a loss, without CCP and with it."""
     timings = read_json(timing_file(folder, loss), remedy="delete it, and repeat the study's command")
     assert timings is not None, "a loss has a table only when it has been timed"
     samples = timings["samples"]
@@ -112,7 +112,7 @@ def cost_table(loss: str, folder: Path, runs: Sequence[FinishedRun]) -> CostTabl
 
 
 def steps_to_convergence(loss: str, runs: Sequence[FinishedRun]) -> dict[str, dict[str, list[float]]]:
-    """Steps by quantity and method, repeat by repeat, of the repeats in which both trainings have the quantity."""
+    """Count steps by quantity and method, in the repeats in which both trainings have the quantity."""
     pairs = [
         (plain, with_ccp)
         for plain in at(runs, method=loss)
@@ -134,7 +134,7 @@ def steps_to_convergence(loss: str, runs: Sequence[FinishedRun]) -> dict[str, di
 
 
 def steps_between(runs: Sequence[FinishedRun]) -> dict[str, float]:
-    """How many steps a run takes from one evaluation to the next, and from one reselection to the next."""
+    """Count the steps from one evaluation to the next, and from one reselection to the next."""
     return {
         "evaluation": runs[0].folder.settings()["train.evaluate_every"],
         "reselection": mean(result(run, "steps") / result(run, "problems") for run in runs),
@@ -146,7 +146,7 @@ def result(run: FinishedRun, key: str) -> float:
 
 
 def steps_to_score(run: RunFolder, score: float) -> int | None:
-    """The step of the first evaluation that reaches `score`; None: it never does."""
+    """Find the step of the first evaluation that reaches `score`; None if none does."""
     return next((row["step"] for row in run.metrics if row["map_at_r"] >= score), None)
 
 
@@ -192,7 +192,7 @@ def curves_figure(tables: dict[str, CostTable], runs: Sequence[FinishedRun]) -> 
 
 
 def sentences(loss: str, table: CostTable) -> list[str]:
-    """Time, its parts, memory, convergence."""
+    """Say what CCP costs: time and its parts, memory, convergence."""
     plain, ccp = table[loss], table[loss + CCP]
     text = [
         f"{loss}: a step takes {plain['step'].median:.1f} ms without CCP and {ccp['step'].median:.1f} ms with it: "

@@ -1,4 +1,4 @@
-"""Two trainings timed in turns, in one process, so that whatever else the machine does hits both alike."""
+"""Measure trainings: time them in turns, in one process, so that a busy machine slows all alike; count their memory."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -51,13 +51,13 @@ class TimedTraining:
             self.solve_problem()
 
     def solve_problem(self) -> None:
-        """As shortly as can be: one window of steps, and a score that improves, whatever the network is worth."""
+        """Solve a problem as shortly as can be: one window of steps, and a made-up score that improves."""
         self.projections.pose_problem()
         self.trainer.train_until_evaluation()
         self.projections.observe(float(self.projections.problem))
 
     def time_window(self) -> None:
-        """Whole steps, then their parts: reading a clock between them makes a GPU wait."""
+        """Time whole steps, then, in further steps, their parts: reading a clock in between makes a GPU wait."""
         self.record("step", self.seconds(self.trainer.train_until_evaluation) / self.window)
         timer = LapTimer(self.wait)
         with ends_of_parts(self.trainer, timer.lap):
@@ -69,13 +69,13 @@ class TimedTraining:
             self.record(name, timer.seconds[name] / self.window)
 
     def time_evaluation(self) -> None:
-        """An evaluation and, with proxies, a reselection."""
+        """Time an evaluation and, with proxies, a reselection."""
         self.record("evaluation", self.seconds(self.trainer.evaluate))
         if self.projections.proxies is not None:
             self.record("reselection", self.seconds(self.projections.reselect))
 
     def measure_memory(self) -> None:
-        """Bytes."""
+        """Count the bytes held between steps, and those kept for a backward pass."""
         self.record("kept for backward", bytes_kept_for_backward(self.trainer))
         self.record("state", bytes_held(self.network, self.projections, self.trainer))
 
@@ -93,7 +93,7 @@ class TimedTraining:
 def time_in_turns(
     runs: Mapping[str, PlannedRun], bench: Workbench, rounds: int, window: int, evaluations: int
 ) -> dict[str, Samples]:
-    """Samples of each run by its name, round by round: who goes first in one round goes last in the next."""
+    """Time all runs round by round; who goes first in one round goes last in the next. Samples by the run's name."""
     trainings = {name: TimedTraining(run, bench, window) for name, run in runs.items()}
     in_turn = list(trainings.values())
     for turns, act in ((rounds, TimedTraining.time_window), (evaluations, TimedTraining.time_evaluation)):
@@ -137,21 +137,21 @@ def followed_by(method: Callable[..., Any], lap: Callable[[str], None], part: st
 
 
 def waiting(device: torch.device) -> Callable[[], None]:
-    """Waits until the device has done all that it was given."""
+    """Make a function that waits until the device has done all that it was given."""
     if device.type == "cuda":
         return lambda: torch.cuda.synchronize(device)
     return torch.mps.synchronize if device.type == "mps" else lambda: None
 
 
 def bytes_held(network: nn.Module, projections: IterativeProjections, trainer: Trainer) -> int:
-    """Between two steps: weights, gradients, moments, proxies, and the snapshots of Algorithm 1."""
+    """Count the bytes between two steps: weights, gradients, moments, proxies, and the snapshots of Algorithm 1."""
     gradients = [value.grad for value in trainer.trained]
     states = (network, trainer.objective, trainer.optimizer, projections)
     return bytes_of([gradients, *(state.state_dict() for state in states)])
 
 
 def bytes_kept_for_backward(trainer: Trainer) -> int:
-    """What the forward pass of one step keeps for the backward pass, weights left out. Takes that step."""
+    """Take one step, and count the bytes that its forward pass keeps for the backward pass, without weights."""
     weights = {storage(value) for value in (*trainer.network.parameters(), *trainer.objective.parameters())}
     kept: dict[int, int] = {}
 
@@ -166,7 +166,7 @@ def bytes_kept_for_backward(trainer: Trainer) -> int:
 
 
 def bytes_of(value: Any) -> int:
-    """All tensors in nested dictionaries and lists; those that share their memory count once."""
+    """Count the bytes of all tensors in nested dictionaries and lists; shared memory counts once."""
     return sum({storage(one): one.untyped_storage().nbytes() for one in tensors_in(value)}.values())
 
 

@@ -1,4 +1,4 @@
-"""Measured quantities of two trainings as medians with quartiles, and as ratios of samples taken side by side."""
+"""Summarise measured quantities of two trainings: medians with quartiles, and ratios of samples taken side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ class Quantity:
         return low, middle, high
 
     def ratios_to(self, other: "Quantity") -> list[float]:
-        """Pair by pair, as far as there are pairs: what disturbed one of a pair has mostly disturbed both."""
+        """Divide pair by pair, as far as there are pairs: what disturbed one of a pair has mostly disturbed both."""
         return [own / its for own, its in zip(self.values, other.values, strict=False) if its > 0]
 
     def ratio_in_words(self, other: "Quantity") -> str:
-        """For example "1.08 times as long (half of the ratios between 1.05 and 1.12)"."""
+        """Write "1.08 times as long (half of the ratios between 1.05 and 1.12)"."""
         low, middle, high = Quantity("", self.ratios_to(other)).quartiles
         return f"{middle:.2f} times as long (half of the ratios between {low:.2f} and {high:.2f})"
 
@@ -39,7 +39,7 @@ CostTable = dict[str, dict[str, Quantity]]  # method -> name -> quantity; the fi
 
 
 def quantity_rows(loss: str, table: CostTable) -> list[dict[str, Any]]:
-    """Lines of results.csv: a quantity of a method, its share of all time, and its ratio to the first method's."""
+    """Make lines of results.csv: a quantity of a method, its share of all time, its ratio to the first method's."""
     reference = next(iter(table.values()))
     rows = []
     for method, quantities in table.items():

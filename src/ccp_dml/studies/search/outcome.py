@@ -1,4 +1,4 @@
-"""What a search has found: the map of its points, which value matters, and the best as a recipe."""
+"""Conclude a search: draw its points, tell which value matters, and write the best point as a recipe."""
 
 import warnings
 from collections.abc import Sequence
@@ -59,14 +59,14 @@ def conclude_search(store: TrialStore, space: SearchSpace, data: str, method: st
 
 
 def write_best(path: Path, best: FrozenTrial, trials: int, data: str, method: str) -> None:
-    """A recipe: `ccp train DATA METHOD best.toml`."""
+    """Write the best point as a recipe: `ccp train DATA METHOD best.toml`."""
     text = tomli_w.dumps({"ccp": {"weight": best.params[WEIGHT], "proxies_per_class": best.params[PROXIES]}})
     value = f"validation MAP@R {best.value:.4f}, trial {best.number} of {trials}"
     write_text(path, f"# The best point of a search ({value}); use: ccp train {data} {method} {path.name}\n{text}")
 
 
 def importances(study: optuna.Study, complete: Sequence[FrozenTrial]) -> dict[str, float] | None:
-    """Each value's share; None where trials are too few, or all alike."""
+    """Compute each value's share of the differences; None if trials are too few, or all alike."""
     if len(complete) < FEWEST_FOR_IMPORTANCE or len({trial.value for trial in complete}) == 1:
         return None
     return get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0))
@@ -144,7 +144,7 @@ def score(trial: FrozenTrial) -> float:
 
 
 def trial_row(trial: FrozenTrial) -> dict[str, Any]:
-    """A line of results.csv. The test half's scores are not in it: nobody is to choose by them (D27)."""
+    """Make a line of results.csv, without the test half's scores: nobody is to choose by them (D27)."""
     return {
         "trial": trial.number,
         WEIGHT: trial.params[WEIGHT],
@@ -228,7 +228,7 @@ def fit_surface(
     weight_range: tuple[float, float],
     proxies_range: tuple[int, int],
 ) -> FittedSurface | None:
-    """A Gaussian process over log lambda and P, with noise; None where points are too few to say anything between them.
+    """Fit a Gaussian process with noise over log lambda and P; None if points are too few to say anything between them.
 
     `points` are pairs of lambda and P.
     """
@@ -238,7 +238,7 @@ def fit_surface(
     first, last = proxies_range
 
     def scaled(weights: np.ndarray, proxies: np.ndarray) -> np.ndarray:
-        """(N, 2), both in 0..1: a length means the same in both directions."""
+        """Scale both to 0..1, (N, 2): a length then means the same in both directions."""
         return np.stack([(np.log10(weights) - low) / (high - low), (proxies - first) / max(1, last - first)], axis=1)
 
     tried = np.asarray(points, dtype=float)

@@ -47,7 +47,7 @@ class SearchOptions(ConfigSection):
 
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
-    """The trials that are complete or under way; those to come depend on them."""
+    """Plan the trials that are complete or under way; those to come depend on them."""
     options, store = request.options(SearchOptions), trial_store(request, folder)
     everybodys = store.open().get_trials(deepcopy=False) if store.exists() else []
     known = [trial for trial in everybodys if is_own(trial, store.owner)]
@@ -98,7 +98,7 @@ def method_of(request: StudyRequest) -> str:
 
 
 def base_config(request: StudyRequest) -> Config:
-    """What all trials share, with the recipe's own lambda and P."""
+    """Resolve what all trials share, with the recipe's own lambda and P."""
     config = resolve(request.recipes(method_of(request)), request.run_settings).config
     if config.protocol.select_on == "test":
         raise UserError("protocol.select_on = 'test': a search chooses on validation classes only; leave it out.")
@@ -129,13 +129,13 @@ def trial_store(request: StudyRequest, folder: Path) -> TrialStore:
 
 
 def contents_digest(config: Config) -> str:
-    """Of what trains: the images or features of the training half, and the backbone's weights."""
+    """Digest what trains: the images or features of the training half, and the backbone's weights."""
     train, weights = build_data(config.data).train, config.model.weights
     return digest(train.source.signature(train.positions), "" if weights is None else file_digest(Path(weights)))
 
 
 def trial_run(request: StudyRequest, folder: Path, number: int, point: Point) -> PlannedRun:
-    """The run of a trial. All have the same seed: they differ in nothing but the point."""
+    """Plan the run of a trial. All have the same seed: they differ in nothing but the point."""
     settings = (f"ccp.weight={point[WEIGHT]!r}", f"ccp.proxies_per_class={point[PROXIES]}")
     name = trial_name(number)
     run = plan_run(name, folder / name, request.recipes(method_of(request)), (*request.run_settings, *settings))

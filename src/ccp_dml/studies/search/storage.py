@@ -37,17 +37,17 @@ class TrialStore:
 
     @property
     def owner(self) -> str | None:
-        """Who trains a trial: only the command that began it may go on with it. None: there is nobody else."""
+        """Name who trains a trial: only who began it may go on with it. None if nobody shares the trials."""
         return f"{platform.node()}:{self.folder.resolve()}" if self.is_shared else None
 
     def exists(self) -> bool:
-        """Whether there may be trials already; asking must not make a file."""
+        """Tell whether there may be trials already, without making a file."""
         if self.address is None:
             return (self.folder / layout.TRIALS).is_file()
         return "://" in self.address or Path(self.address).is_file()
 
     def open(self) -> optuna.Study:
-        """The search, made if it is not there yet."""
+        """Open the search; make it if it is not there yet."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         try:
             with warnings.catch_warnings():
@@ -68,7 +68,7 @@ class TrialStore:
             ) from None
 
     def _refuse_other_search(self, storage: BaseStorage) -> None:
-        """A recipe may have changed since the folder's search began: its trials do not count for this one."""
+        """Raise if the folder's search is another one: a recipe may have changed, and its trials do not count here."""
         begun = [] if self.is_shared else optuna.get_all_study_names(storage)
         if begun and self.name not in begun:
             raise UserError(
@@ -85,7 +85,7 @@ class TrialStore:
 
 
 def search_name(data: str, method: str, example: Config, contents: str) -> str:
-    """The same on all machines that search the same thing, and only there.
+    """Name a search: the same on all machines that search the same thing, and different otherwise.
 
     `example` is the run of any trial, `contents` a digest of the data and weights, wherever a machine keeps them.
     """

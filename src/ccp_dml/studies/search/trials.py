@@ -1,4 +1,4 @@
-"""Trials of a search become supervised runs, and what the runs report is told to Optuna."""
+"""Turn trials of a search into supervised runs, and tell Optuna what the runs report."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ class TrialRuns(PlanWatcher):
         )
 
     def runs(self) -> Iterator[PlannedRun]:
-        """First what was interrupted, exactly where it stopped, then new trials until there are enough."""
+        """Yield what was interrupted, to go on exactly there, then new trials until there are enough."""
         for interrupted in own_trials(self.study, self.owner, TrialState.RUNNING):
             run = self.run_of(Trial(self.study, interrupted._trial_id))
             if not self.is_over(run):
@@ -79,7 +79,7 @@ class TrialRuns(PlanWatcher):
         return len(self.study.get_trials(deepcopy=False, states=states))
 
     def ask(self) -> Trial:
-        """A new trial. Its sampler is seeded by its number (and owner): an interruption before it changes nothing."""
+        """Begin a new trial. Its sampler is seeded by its number and owner: earlier interruptions change nothing."""
         number = len(self.study.get_trials(deepcopy=False))
         if number == 0:
             self.study.enqueue_trial(self.space.first)
@@ -104,7 +104,7 @@ class TrialRuns(PlanWatcher):
         return run
 
     def is_over(self, run: PlannedRun) -> bool:
-        """Whether a trial that was interrupted had come to its end, or is not worth going on; it is then told."""
+        """Tell whether an interrupted trial had ended, or should be pruned; if so, Optuna is told."""
         if state_of(run.folder).state == "open":
             return False
         folder = RunFolder.read(run.folder)
@@ -153,7 +153,7 @@ def report(trial: Trial, score: float, step: int) -> None:
 
 
 def own_trials(study: optuna.Study, owner: str | None, *states: TrialState) -> list[FrozenTrial]:
-    """The trials that `owner` began, None being the only one; in order, and with states only those in one of them."""
+    """List the trials that `owner` began, in order; with `states`, only those in one of them."""
     found = study.get_trials(deepcopy=False, states=states or None)
     return [trial for trial in found if is_own(trial, owner)]
 
@@ -163,10 +163,10 @@ def is_own(trial: FrozenTrial, owner: str | None) -> bool:
 
 
 def trial_point(trial: FrozenTrial) -> Point | None:
-    """None for a trial that was killed before its point was drawn."""
+    """Read a trial's point; None if it was killed before that was drawn."""
     return {name: trial.params[name] for name in (WEIGHT, PROXIES)} if len(trial.params) == 2 else None
 
 
 def trial_name(number: int) -> str:
-    """Of its run, and of its folder within the study's."""
+    """Name a trial's run, and its folder within the study's."""
     return f"trials/{number:04}"
