@@ -62,7 +62,7 @@ def configuration_page() -> str:
         lines += ["", f"## {section}", ""]
         if section == "loss":
             lines += ["The loss by name; every other key is an argument of its constructor, listed below.", ""]
-        lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
+        lines += ["| key | meaning | default | type |", "|---|---|---|---|"]
         lines += [key_row(f"{section}.{name}", key) for name, key in model.model_fields.items()]
         if section == "loss":
             lines += loss_tables()
@@ -72,7 +72,7 @@ def configuration_page() -> str:
 def key_row(name: str, key: FieldInfo) -> str:
     limits = " ".join(limit for limit in map(limit_of, key.metadata) if limit)
     kind = cell(f"{type_name(key.annotation)} {limits}".strip())
-    return f"| `{name}` | {kind} | {cell(default_of(key.get_default()))} | {cell(key.description or '')} |"
+    return f"| `{name}` | {cell(key.description or '')} | {cell(default_of(key.get_default()))} | {kind} |"
 
 
 def limit_of(constraint: Any) -> str:
@@ -107,12 +107,12 @@ def loss_tables() -> list[str]:
     lines: list[str] = []
     for name, loss in (LOSSES | PROXY_LOSSES).items():
         summary = (inspect.getdoc(loss) or "").split("\n", 1)[0]
-        lines += ["", f"### {name}", "", summary, "", "| key | type | default |", "|---|---|---|"]
+        lines += ["", f"### {name}", "", summary, "", "| key | default | type |", "|---|---|---|"]
         hints = typing.get_type_hints(loss.__init__)
         for argument, parameter in inspect.signature(loss).parameters.items():
             if argument not in FILLED_BY_THE_RUN:
                 kind, default = type_name(hints.get(argument, str)), default_of(parameter.default)
-                lines.append(f"| `loss.{argument}` | {cell(kind)} | {cell(default)} |")
+                lines.append(f"| `loss.{argument}` | {cell(default)} | {cell(kind)} |")
     return [*lines, "", "`pml:NAME` takes the arguments of that loss of pytorch-metric-learning."]
 
 

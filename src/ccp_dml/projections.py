@@ -8,7 +8,7 @@ How the paper's lines and equations map to this file:
 | theta_prev, rho_prev | `ProximalPull.anchor`, `IterativeProjections.previous_proxies` |
 | pool of b images per class (Algorithm 1) | the `embed_pool` callable |
 | greedy k-center (Algorithm 2) | `proxies.select_proxies` |
-| lambda/2 ||theta - theta_prev||^2 (the projection's regulariser) | `ProximalPull`, whose gradient joins the loss's |
+| `lambda/2 ||theta - theta_prev||^2` (the projection's regulariser) | `ProximalPull`, whose gradient joins the loss's |
 | minimise over theta, rho until validation MAP@R stalls | the `solve` callable, normally `Trainer.solve`; `Patience` |
 | while not converged | `IterativeProjections.run` |
 
