@@ -80,7 +80,7 @@ def loss_of(method: str) -> str:
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
-    """Parse Parse `c2,c2-ccp`: names of shipped methods, or TOML files of one's own."""
+    """Parse `c2,c2-ccp`: names of shipped methods, or TOML files of one's own."""
     methods = tuple(part.strip() for part in text.split(","))
     shipped = shipped_recipes("methods")
     for method in methods:
@@ -97,7 +97,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
 
 
 def parse_data(names: str) -> str:
-    """Check Check `cub`, or `cub,frozen`: a data set, and perhaps recipes that are layered onto it."""
+    """Check `cub`, or `cub,frozen`: a data set, and perhaps recipes that are layered onto it."""
     first, *others = names.split(",")
     shipped = shipped_recipes("datasets")
     if first not in shipped and not is_recipe_file(first):

@@ -115,7 +115,7 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def leading_number(name: str, largest: int) -> int | None:
-    """Read Read 1..largest from `001.Black_footed_Albatross`, `17` or `017 Some car`; None from anything else."""
+    """Read 1..largest from `001.Black_footed_Albatross`, `17` or `017 Some car`; None from anything else."""
     digits = name[: len(name) - len(name.lstrip("0123456789"))]
     following = name[len(digits) : len(digits) + 1]
     if not digits or following not in ("", ".", " ", "_", "-"):

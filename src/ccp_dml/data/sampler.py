@@ -18,7 +18,7 @@ class Deck:
         self._left: list[int] = []
 
     def deal(self, count: int) -> list[int]:
-        """Deal Deal `count` cards, all different unless the deck has fewer than that."""
+        """Deal `count` cards, all different unless the deck has fewer than that."""
         hand = self._left[-count:]
         del self._left[-count:]
         while missing := count - len(hand):

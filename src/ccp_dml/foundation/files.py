@@ -57,7 +57,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
-    """Write rows as Write rows as CSV text; None becomes an empty cell."""
+    """Write rows as CSV text; None becomes an empty cell."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

@@ -110,7 +110,7 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
 
 
 def build_optimizer(optim: OptimConfig, network: nn.Module, objective: nn.Module) -> torch.optim.Adam:
-    """Build Build Adam (D16) without its own weight decay: decay must enter before the gradient is clipped (D15)."""
+    """Build Adam (D16) without its own weight decay: decay must enter before the gradient is clipped (D15)."""
     groups = [{"params": [value for value in network.parameters() if value.requires_grad], "lr": optim.lr}]
     of_objective = [value for value in objective.parameters() if value.requires_grad]
     if of_objective:

@@ -239,7 +239,7 @@ class WandbLogger(Logger):
 
 
 def as_dict(params: dict[str, Any] | Namespace) -> dict[str, Any]:
-    """Turn parameters into a dictionary; Turn parameters into a dictionary; Fabric's interface allows a namespace, too."""
+    """Turn parameters into a dictionary; Fabric's interface allows a namespace, too."""
     return vars(params) if isinstance(params, Namespace) else params
 
 
