@@ -155,8 +155,9 @@ def parse_setting(text: str) -> Layer:
 
 
 def parse_value(text: str) -> Any:
+    """Read a value as TOML where it is TOML, otherwise as a plain string."""
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # a number of 5,000 digits is none, either
         return float(text) if SHORT_NUMBER.fullmatch(text) else text
     return text if isinstance(value, date | time) else value  # no setting is a date, but a folder may be called so

@@ -46,13 +46,19 @@ def shipped_recipes(*kinds: str) -> dict[str, Traversable]:
     }
 
 
-def recipe_layers(names: str) -> list[Layer]:
-    """Read the layers of a recipe, `cub`, or of several, `cub,frozen`; what a recipe extends comes before it."""
+def recipe_layers(names: str, extended_by: tuple[str, ...] = ()) -> list[Layer]:
+    """Read the layers of `cub`, or of several recipes that stand for one, `cub,frozen`.
+
+    What a recipe extends goes first; `extended_by` are the recipes that led here.
+    """
     layers: list[Layer] = []
     for name in names.split(","):
+        way = (*extended_by, name)
+        if name in extended_by:
+            raise UserError(f"The recipe {name} extends itself ({' -> '.join(way)}); remove one `{EXTENDS}`.")
         layer = read_recipe(name)
         base = layer.tables.pop(EXTENDS, None)
-        layers += [*([] if base is None else recipe_layers(str(base))), layer]
+        layers += [*([] if base is None else recipe_layers(str(base), way)), layer]
     return layers
 
 
@@ -62,13 +68,13 @@ def read_recipe(name: str) -> Layer:
     file: Traversable | Path | None = shipped.get(name)
     if file is None:
         file = Path(name)
-        if not file.is_file():
+        if not is_file(file):
             known = did_you_mean(name, list(shipped)) or "; `ccp list recipes` names them all"
             raise UserError(f"There is no recipe {name!r}, shipped or as a TOML file{known}.")
     try:
         return Layer(name, tomllib.loads(file.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{name} is not a TOML file: {error}.") from None
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of 5,000 digits, 1,000 brackets
+        raise UserError(f"{name} is not a TOML file that can be read: {error}.") from None
 
 
 def loss_of(method: str) -> str:
@@ -121,7 +127,15 @@ def parse_losses(text: str) -> tuple[str, ...]:
 
 
 def is_recipe_file(name: str) -> bool:
-    return name.endswith(".toml") and Path(name).is_file()
+    return name.endswith(".toml") and is_file(Path(name))
+
+
+def is_file(path: Path) -> bool:
+    """Tell whether there is such a file; a name that no disk could hold is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def recipe_label(recipe: str) -> str:

@@ -1,9 +1,17 @@
 """Every setting of a run, with its type, its range and its default. The defaults are the MLRC protocol's."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
+
+LARGEST_SIDE = 8192  # pixels
+LARGEST_WIDTH = 65_536  # numbers in an embedding or a hidden layer
+MOST_WORKERS = 256
+MOST_AT_ONCE = 1_000_000  # images in a batch, proxies or pool images of a class: beyond it, a slip of the keyboard
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Neighbours = Annotated[int, Field(ge=1)]
 
 LoggerName = Literal["none", "tensorboard", "csv", "mlflow", "wandb"]
 
@@ -19,11 +27,11 @@ class DataConfig(ConfigSection):
     root: str | None = Field(None, description="folder of the images")
     path: str | None = Field(None, description="file of the data set: a CSV table, or an .npz of features")
     classes: int | None = Field(None, ge=2, description="only the first so many classes of each half; unset: all")
-    resize: int = Field(256, ge=8, description="short side of an image before cropping")
-    crop: int = Field(227, ge=8, description="side of the square that the network sees")
+    resize: int = Field(256, ge=8, le=LARGEST_SIDE, description="short side of an image before cropping")
+    crop: int = Field(227, ge=8, le=LARGEST_SIDE, description="side of the square that the network sees")
     augment: bool = Field(True, description="crop and flip training images at random; false: as for evaluation")
     views: int = Field(
-        8, ge=1, description="augmented views of a training image in the feature cache (frozen backbone)"
+        8, ge=1, le=1000, description="augmented views of a training image in the feature cache (frozen backbone)"
     )
     cached: bool = Field(False, description="read the image cache that `ccp data prepare --cache SIDE` made")
     skip_broken: bool = Field(False, description="leave unreadable images out instead of stopping")
@@ -39,7 +47,7 @@ class ModelConfig(ConfigSection):
     pretrained: bool = Field(False, description="let timm download its weights, unless `weights` names a file")
     input_mean: tuple[float, float, float] | None = Field(None, description="RGB, 0..1; unset: the backbone's own")
     input_std: tuple[float, float, float] | None = Field(None, description="RGB, 0..1; unset: the backbone's own")
-    embedding_dim: int = Field(128, ge=1, description="numbers in an embedding")
+    embedding_dim: int = Field(128, ge=1, le=LARGEST_WIDTH, description="numbers in an embedding")
     pooling: Literal["gap", "gap+gmp"] = Field(
         "gap", description="global average pooling, or its sum with global maximum pooling (D21)"
     )
@@ -52,7 +60,9 @@ class ModelConfig(ConfigSection):
     head_init: Literal["xavier", "pca", "whitened-pca"] = Field(
         "xavier", description="how the last layer starts: at random, or as (whitened) PCA of the training features"
     )
-    hidden_dim: int | None = Field(None, ge=1, description="width of a hidden layer beside the last; unset: none")
+    hidden_dim: int | None = Field(
+        None, ge=1, le=LARGEST_WIDTH, description="width of a hidden layer beside the last; unset: none"
+    )
 
 
 class LossConfig(BaseModel):
@@ -73,15 +83,15 @@ class TrainConfig(ConfigSection):
     patience: int = Field(60, ge=1, description="evaluations without improvement that end the run (D3)")
     min_improvement: float = Field(1e-5, ge=0, description="what counts as an improvement of MAP@R, 0..1 scale")
     warm_up_epochs: float = Field(0.0, ge=0, description="passes over the data in which the backbone rests")
-    classes_per_batch: int = Field(8, ge=2, description="different classes in a training step")
-    images_per_class: int = Field(4, ge=1, description="images of each of these classes")
+    classes_per_batch: int = Field(8, ge=2, le=MOST_AT_ONCE, description="different classes in a training step")
+    images_per_class: int = Field(4, ge=1, le=MOST_AT_ONCE, description="images of each of these classes")
 
 
 class OptimConfig(ConfigSection):
     lr: float = Field(1e-5, gt=0, description="learning rate of Adam (D16)")
     proxy_lr_factor: float = Field(1.0, gt=0, description="learning rate of proxies, as a multiple of the network's")
     weight_decay: float = Field(1e-4, ge=0, description="coupled L2, on everything but normalisation layers (D13)")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="decay rates of Adam's moments (D16)")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay rates of Adam's moments (D16)")
     eps: float = Field(1e-8, gt=0, description="what Adam adds to the denominator (D16)")
     clip_norm: float = Field(10.0, gt=0, description="largest global norm of the gradient (D15)")
 
@@ -91,8 +101,10 @@ class CcpConfig(ConfigSection):
         "off", description="no proxies; proxies chosen once; Algorithm 1"
     )
     weight: float = Field(2e-4, ge=0, description="lambda, the pull towards the previous solution")
-    proxies_per_class: int = Field(8, ge=1, description="P, the proxies of each class")
-    pool_per_class: int = Field(12, ge=1, description="b, the images of each class that proxies are chosen from (D9)")
+    proxies_per_class: int = Field(8, ge=1, le=MOST_AT_ONCE, description="P, the proxies of each class")
+    pool_per_class: int = Field(
+        12, ge=1, le=MOST_AT_ONCE, description="b, the images of each class that proxies are chosen from (D9)"
+    )
     start_step: int = Field(0, ge=0, description="steps without proxies at first, for training from scratch")
     until: Literal["stall", "stale", "steps"] = Field(
         "stall", description="what ends a problem: patience; patience or stale proxies; steps_per_problem (D30)"
@@ -114,7 +126,7 @@ class CcpConfig(ConfigSection):
 
 class XbmConfig(ConfigSection):
     enabled: bool = Field(False, description="compare with a memory of past batches, too")
-    memory_batches: int = Field(25, ge=1, description="batches kept in that memory")
+    memory_batches: int = Field(25, ge=1, le=MOST_AT_ONCE, description="batches kept in that memory")
     start_step: int = Field(1000, ge=0, description="steps before the memory is used (D23)")
 
 
@@ -127,7 +139,7 @@ class ProtocolConfig(ConfigSection):
     select_on: Literal["validation", "test"] = Field(
         "validation", description="what chooses the best evaluation; test: as many published tables do (D28)"
     )
-    recall_at: tuple[int, ...] = Field((1, 2, 4, 8), description="the k of R@k on the test half")
+    recall_at: tuple[Neighbours, ...] = Field((1, 2, 4, 8), min_length=1, description="the k of R@k on the test half")
 
     @field_validator("fold")
     @classmethod
@@ -141,17 +153,21 @@ class ProtocolConfig(ConfigSection):
 
 
 class RunConfig(ConfigSection):
-    seed: int = Field(0, ge=0, description="every random choice follows from it; same as --seed")
+    seed: int = Field(0, ge=0, lt=2**63, description="every random choice follows from it; same as --seed")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps")
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = Field(
         "32-true", description="of numbers in training, as Lightning Fabric names it"
     )
-    workers: int | None = Field(None, ge=0, description="processes that load images; unset: as the data asks for")
+    workers: int | None = Field(
+        None, ge=0, le=MOST_WORKERS, description="processes that load images; unset: as the data asks for"
+    )
     cache: str | None = Field(None, description="folder of the feature cache; unset: in the user's cache folder")
-    evaluation_batch: int = Field(128, ge=1, description="images embedded at once outside training")
+    evaluation_batch: int = Field(128, ge=1, le=MOST_AT_ONCE, description="images embedded at once outside training")
     deterministic: bool = Field(True, description="the same result, bit for bit, on the same machine")
     logger: LoggerName = Field("none", description="where evaluations are logged besides metrics.jsonl")
-    map_points: int = Field(400, ge=0, description="images per side on the map that each problem leaves; 0: no maps")
+    map_points: int = Field(
+        400, ge=0, le=MOST_AT_ONCE, description="images per side on the map that each problem leaves; 0: no maps"
+    )
 
 
 class Config(ConfigSection):

@@ -1,0 +1,87 @@
+import pytest
+
+from ccp_dml.config.layers import resolve
+from ccp_dml.config.recipes import (
+    loss_of,
+    parse_data,
+    parse_losses,
+    parse_methods,
+    read_recipe,
+    recipe_label,
+    recipe_layers,
+    shipped_recipes,
+)
+from ccp_dml.errors import UserError
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Writes a recipe of one's own; its path as text."""
+
+    def write(name, text):
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    return write
+
+
+def test_what_a_recipe_extends_goes_first(own):
+    base = own("base.toml", "[optim]\nlr = 1.0\neps = 2.0\n")
+    layers = recipe_layers(own("mine.toml", f'extends = "{base}"\n[optim]\nlr = 3.0\n'))
+    assert [layer.origin for layer in layers] == [base, layers[1].origin]
+    assert layers[1].tables == {"optim": {"lr": 3.0}}
+
+
+def test_a_recipe_that_extends_itself_is_refused(own, tmp_path):
+    one, other = tmp_path / "one.toml", tmp_path / "other.toml"
+    own("one.toml", f'extends = "{other}"')
+    own("other.toml", f'extends = "{one}"')
+    with pytest.raises(UserError, match="extends itself"):
+        resolve([str(one)])
+    own("one.toml", f'extends = "{one}"')
+    with pytest.raises(UserError, match="extends itself"):
+        resolve([str(one)])
+
+
+@pytest.mark.parametrize("text", ["a = " + "9" * 5000, "a = " + "[" * 6000, "[a", "\x00"])
+def test_text_that_is_no_recipe_is_one_sentence(own, text):
+    with pytest.raises(UserError, match="not a TOML file that can be read"):
+        read_recipe(own("bad.toml", text))
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\x00b", "c2-cpp"])
+def test_a_name_that_is_no_recipe(name):
+    with pytest.raises(UserError, match="There is no recipe"):
+        read_recipe(name)
+
+
+def test_a_slip_in_a_name_gets_the_name_meant():
+    with pytest.raises(UserError, match="c2-ccp"):
+        read_recipe("c2-cpp")
+
+
+@pytest.mark.parametrize(("method", "loss"), [("c2", "c2"), ("ms-ccp-s", "ms"), ("c1-xbm", "c1"), ("soft-triple",) * 2])
+def test_the_loss_of_a_method(method, loss):
+    assert loss_of(method) == loss
+
+
+def test_names_on_the_command_line(own):
+    mine = own("mine.toml", "")
+    assert parse_methods(f"c2, {mine}") == ("c2", mine)
+    assert recipe_label(f"cub,{mine}") == "cub-mine"
+    assert parse_data("cub,frozen") == "cub,frozen"
+    assert parse_losses("c2,ms") == ("c2", "ms")
+    for parse, text in (
+        (parse_methods, "c2,"),
+        (parse_methods, "c2,c2"),
+        (parse_data, "cubb"),
+        (parse_losses, "soft-triple"),
+        (parse_losses, "c2,c2"),
+    ):
+        with pytest.raises(UserError):
+            parse(text)
+
+
+def test_recipes_of_all_kinds_are_shipped():
+    assert {"cub", "frozen", "c2-ccp", "conventional"} <= shipped_recipes().keys()
+    assert "cub" not in shipped_recipes("methods")

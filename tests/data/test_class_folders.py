@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import pytest
+
+from ccp_dml.data.class_folders import class_folders, images_below, leading_number, places, subfolders
+
+
+def test_hidden_folders_and_caches_are_no_classes(tmp_path):
+    for name in ("b", "a", ".git", "cached-256"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").write_text("")
+    assert [folder.name for folder in subfolders(tmp_path)] == ["a", "b"]
+    assert [folder.name for folder in places(tmp_path)] == [tmp_path.name, "a", "b"]
+    assert subfolders(tmp_path / "missing") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("001.Albatross", 1), ("17", 17), ("017 Some car", 17), ("18", None), ("0", None), ("3x", None), ("bird", None)],
+)
+def test_official_numbers_in_names(name, number):
+    assert leading_number(name, largest=17) == number
+
+
+def test_a_single_name_is_a_coincidence(tmp_path):
+    (tmp_path / "2.b").mkdir()
+    assert class_folders(tmp_path, lambda name: leading_number(name, 9)) == []
+    (tmp_path / "1.a").mkdir()
+    (tmp_path / "other").mkdir()
+    found = class_folders(tmp_path, lambda name: leading_number(name, 9))
+    assert [(number, folder.name) for number, folder in found] == [(1, "1.a"), (2, "2.b")]
+
+
+def test_images_are_listed_in_the_order_of_their_paths_however_deep(write_images):
+    root = write_images("b.png", "a/2.jpg", "a/1.PNG", "a/.hidden.png", ".x/3.png")
+    deep = Path(root, *["d"] * 400)
+    deep.mkdir(parents=True)
+    (deep / "e.png").write_bytes((root / "b.png").read_bytes())
+    (root / "note.txt").write_text("")
+    found = [str(path.relative_to(root)) for path in images_below(root)]
+    assert found == sorted(found)
+    assert {"b.png", "a/1.PNG", "a/2.jpg"} < set(found)
+    assert len(found) == 4

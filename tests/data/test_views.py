@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+import torch
+
+from ccp_dml.data.features import FeatureRows
+from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.data.views import FeatureViews, Unaugmented, with_features, without_augmentation
+
+SOURCE = FeatureRows(torch.zeros(4, 1))
+POSITIONS = torch.tensor([3, 1])
+VIEWS = np.array([[[0.0], [1.0]], [[10.0], [11.0]], [[20.0], [21.0]]], dtype=np.float16)  # (3, 2, 1)
+
+
+def test_without_a_seed_the_first_view_is_given_by_position():
+    views = FeatureViews(SOURCE, POSITIONS, VIEWS)
+    assert views.load(torch.tensor([1, 3]), None).tolist() == [[1.0], [0.0]]
+    assert views.load(torch.tensor([1]), None).dtype == torch.float32
+
+
+def test_a_seed_draws_one_of_the_augmented_views_for_each_item():
+    views = FeatureViews(SOURCE, POSITIONS, VIEWS)
+    drawn = [views.load(torch.tensor([1, 3, 1, 3]), seed).flatten().tolist() for seed in range(20)]
+    assert drawn == [views.load(torch.tensor([1, 3, 1, 3]), seed).flatten().tolist() for seed in range(20)]
+    assert {value for row in drawn for value in row} == {10.0, 11.0, 20.0, 21.0}
+
+
+def test_items_that_were_not_seen_have_no_features():
+    with pytest.raises(IndexError, match="not seen"):
+        FeatureViews(SOURCE, POSITIONS, VIEWS).load(torch.tensor([0]), None)
+
+
+def test_labels_stay_with_their_features():
+    data = LabelledSet(SOURCE, POSITIONS, torch.tensor([1, 0]), ("a", "b"))
+    seen = with_features(data, VIEWS)
+    assert seen.load(torch.tensor([0, 1])).tolist() == [[0.0], [1.0]]
+    assert (seen.labels.tolist(), seen.class_names) == ([1, 0], ("a", "b"))
+
+
+class Noted:
+    in_memory = True
+
+    def __init__(self):
+        self.seeds = []
+
+    def __len__(self):
+        return 1
+
+    def load(self, positions, seed):
+        self.seeds.append(seed)
+        return torch.zeros(len(positions), 1)
+
+    def name(self, position):
+        return f"item {position}"
+
+    def picture(self, position):  # noqa: ARG002
+        return None
+
+    def signature(self, positions):
+        return str(positions.tolist())
+
+
+def test_only_the_training_half_loses_its_augmentation():
+    source = Noted()
+    part = LabelledSet(source, torch.tensor([0]), torch.tensor([0]), ("a",))
+    halves = without_augmentation(DataHalves(part, TestSet(part)))
+    halves.train.load(torch.tensor([0]), 7)
+    halves.test.queries.load(torch.tensor([0]), 8)
+    assert source.seeds == [None, 8]
+    assert isinstance(halves.train.source, Unaugmented)
+    assert halves.train.source.signature(torch.tensor([0])) != source.signature(torch.tensor([0]))

@@ -1,0 +1,44 @@
+import pytest
+import torch
+from torch import nn
+
+from ccp_dml.evaluation import Spread, embed, score, spread
+
+
+class Doubled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(2.0))
+        self.modes = []
+
+    def forward(self, inputs):
+        self.modes.append(self.training)
+        return inputs * self.factor
+
+    def raw(self, inputs):
+        return inputs * 10
+
+
+BATCHES = [(torch.tensor([[0.0], [0.1]]), torch.tensor([0, 1])), (torch.tensor([[0.01]]), torch.tensor([0]))]
+
+
+def test_batches_are_embedded_in_their_order_in_inference_mode_without_gradients():
+    network = Doubled().train()
+    embeddings, labels = embed(network, BATCHES)
+    assert embeddings.flatten().tolist() == pytest.approx([0.0, 0.2, 0.02])
+    assert labels.tolist() == [0, 1, 0]
+    assert not embeddings.requires_grad
+    assert network.modes == [False, False]
+    assert embed(network, BATCHES, raw=True)[0].flatten().tolist() == pytest.approx([0.0, 1.0, 0.1])
+
+
+def test_queries_find_one_another_or_a_gallery():
+    among_themselves = score(Doubled(), BATCHES)
+    assert (among_themselves.precision_at_1, among_themselves.queries) == (1.0, 2)  # class 1 has nobody to find
+    gallery = [(torch.tensor([[0.005], [0.5]]), torch.tensor([1, 0]))]
+    assert score(Doubled(), BATCHES, gallery).precision_at_1 == pytest.approx(1 / 3)
+
+
+def test_one_run_has_no_standard_deviation():
+    assert spread([0.5]) == Spread(0.5, None, 1)
+    assert spread([1.0, 2.0, 3.0]) == Spread(2.0, 1.0, 3)
