@@ -9,14 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ccp_dml.benchmark.table import MARKED
+from ccp_dml.config.recipes import CCP, PROXY, SMALL_CCP, XBM
 from ccp_dml.foundation.files import atomic
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_table import BenchmarkTable
 
 METRIC = "map_at_r"
 BASES = ("c1", "c2", "ms", "triplet")
-VARIANTS = {"-proxy": "proxy", "-xbm": "XBM", "-ccp-s": "CCP (small)", "-ccp": "CCP"}
-COLOURS = {"-proxy": "#8c8c8c", "-xbm": "#d98c21", "-ccp-s": "#7fb3d9", "-ccp": "#1f6fb2"}
+VARIANTS = {PROXY: "proxy", XBM: "XBM", SMALL_CCP: "CCP (small)", CCP: "CCP"}
+COLOURS = {PROXY: "#8c8c8c", XBM: "#d98c21", SMALL_CCP: "#7fb3d9", CCP: "#1f6fb2"}
 PAPER = "paper"
 MAX_BAR_WIDTH = 0.3  # of the space that a loss has
 FORMATS = ("png", "svg")

@@ -107,11 +107,6 @@ class ClassBalancedBatches:
             self.epoch += 1
             self.position = 0
 
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the start of `epoch`; within it already, stay, so that a restored position survives the call."""
-        if epoch != self.epoch:
-            self.epoch, self.position = epoch, 0
-
     def state_dict(self) -> dict[str, int]:
         return {"epoch": self.epoch, "position": self.position}
 
