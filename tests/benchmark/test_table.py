@@ -12,7 +12,7 @@ from ccp_dml.benchmark.improvement_figure import improvements, write_figure
 from ccp_dml.benchmark.results import ResultRow, write_results
 from ccp_dml.benchmark.table import build_table
 from ccp_dml.evaluation import spread
-from ccp_dml.reports.comparison import MISSING
+from ccp_dml.reports.words import MISSING
 
 EXAMPLE = ResultRow(
     protocol="mlrc",

@@ -6,7 +6,8 @@ import pytest
 import tomli_w
 
 from ccp_dml.records.run_folder import RunFolder, read_runs
-from ccp_dml.reports.comparison import compare, differing_settings, percent
+from ccp_dml.reports.comparison import compare, differing_settings
+from ccp_dml.reports.words import percent
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def scored(write_run: Callable[..., Path], tmp_path: Path) -> Callable[..., RunF
 
 def test_gains_are_over_the_first_run_in_points_and_relative(scored: Callable[..., RunFolder]) -> None:
     first, second, third = (
-        row.standings["map_at_r"] for row in compare([scored("a", 0.4), scored("b", 0.5), scored("c", 0.3)])
+        row.scores["map_at_r"] for row in compare([scored("a", 0.4), scored("b", 0.5), scored("c", 0.3)])
     )
     assert (first.gain, first.gain_text()) == (None, "")
     assert second.gain == pytest.approx(0.1)
@@ -33,13 +34,13 @@ def test_gains_are_over_the_first_run_in_points_and_relative(scored: Callable[..
 
 
 def test_a_missing_score_is_neither_best_nor_compared(scored: Callable[..., RunFolder]) -> None:
-    rows = [row.standings["map_at_r"] for row in compare([scored("a", None), scored("b", 0.5)])]
+    rows = [row.scores["map_at_r"] for row in compare([scored("a", None), scored("b", 0.5)])]
     assert [(row.is_best, row.gain) for row in rows] == [(False, None), (False, None)]
     assert percent(rows[0].value) == "–"  # noqa: RUF001
 
 
 def test_a_first_score_of_zero_has_no_relative_gain(scored: Callable[..., RunFolder]) -> None:
-    _, second = (row.standings["map_at_r"] for row in compare([scored("a", 0.0), scored("b", 0.5)]))
+    _, second = (row.scores["map_at_r"] for row in compare([scored("a", 0.0), scored("b", 0.5)]))
     assert second.gain_text() == "+50.0 points"
 
 

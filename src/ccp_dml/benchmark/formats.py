@@ -10,7 +10,7 @@ from rich.text import Text
 from ccp_dml.foundation.files import as_csv, write_text
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_table import BenchmarkTable, Cell, TableRow, write_table
-from ccp_dml.reports.comparison import MISSING, percent
+from ccp_dml.reports.words import MISSING, percent
 
 CSV_COLUMNS = ("method", "setting", "dim", "metric", "mean", "sd", "n", "paper", "gap", "is_best", "selected_on")
 

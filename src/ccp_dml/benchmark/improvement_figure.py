@@ -4,23 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
 from ccp_dml.benchmark.table import MARKED
 from ccp_dml.config.recipes import CCP, PROXY, SMALL_CCP, XBM
-from ccp_dml.foundation.files import atomic
+from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_table import BenchmarkTable
+from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure
+from ccp_dml.reports.figures.picture import write_picture
 
 METRIC = "map_at_r"
 BASES = ("c1", "c2", "ms", "triplet")
 VARIANTS = {PROXY: "proxy", XBM: "XBM", SMALL_CCP: "CCP (small)", CCP: "CCP"}
-COLOURS = {PROXY: "#8c8c8c", XBM: "#d98c21", SMALL_CCP: "#7fb3d9", CCP: "#1f6fb2"}
 PAPER = "paper"
-MAX_BAR_WIDTH = 0.3  # of the space that a loss has
-FORMATS = ("png", "svg")
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class Improvement:
 
 
 def improvements(table: BenchmarkTable, place: int) -> list[Improvement]:
-    """What the column at `place` says about each variant whose plain loss is in the table, too."""
+    """Compare each variant with its plain loss by the column at `place`, where the table has both."""
     cells = {row.method: row.cells[place] for row in table.rows}
     found = []
     for base in BASES:
@@ -48,53 +43,38 @@ def improvements(table: BenchmarkTable, place: int) -> list[Improvement]:
 
 
 def write_figure(folder: Path, table: BenchmarkTable) -> list[Path]:
-    """`improvement.png` and `improvement.svg`; nothing where no loss stands beside a variant of itself."""
-    places = [place for place, column in enumerate(table.columns) if column.metric == METRIC]
-    panels = [(table.columns[place].group, improvements(table, place)) for place in places]
-    panels = [(title, found) for title, found in panels if found]
-    if not panels:
+    """Draw the figure as PNG and SVG; nothing where no loss stands beside a variant of itself."""
+    figure = improvement_figure(table)
+    if figure is None:
         return []
-    with matplotlib.rc_context({"svg.hashsalt": "ccp", "font.size": 10}):
-        figure = draw(panels, table)
-        files = [folder / layout.IMPROVEMENT_PNG, folder / layout.IMPROVEMENT_SVG]
-        for file, ending in zip(files, FORMATS, strict=True):
-            with atomic(file) as scratch:
-                metadata = {"Date": None} if ending == "svg" else None  # the same results, the same file
-                figure.savefig(scratch, format=ending, dpi=150, metadata=metadata)
-    return files
+    return [write_picture(folder / name, figure) for name in (layout.IMPROVEMENT_PNG, layout.IMPROVEMENT_SVG)]
 
 
-def draw(panels: Sequence[tuple[str, list[Improvement]]], table: BenchmarkTable) -> Figure:
-    figure = Figure(figsize=(5.2 * len(panels), 3.8), layout="constrained")
-    figure.suptitle(f"MAP@R over the plain loss: {table.title}", fontsize=11)
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for axis, (title, found) in zip(axes, panels, strict=True):
-        draw_panel(axis, title, found)
-    axes[0].set_ylabel("relative improvement (%)")
-    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    labels = [label for label in (*VARIANTS.values(), PAPER) if label in handles]
-    figure.legend(
-        [handles[label] for label in labels], labels, loc="outside lower center", ncols=len(labels), frameon=False
-    )
-    if any(row.is_marked for row in table.rows):
-        figure.text(0.99, 0.01, MARKED.removeprefix("* "), ha="right", fontsize=8)
-    return figure
+def improvement_figure(table: BenchmarkTable) -> Figure | None:
+    """Describe the figure: a panel per group of columns; None where there is nothing to compare."""
+    places = [place for place, column in enumerate(table.columns) if column.metric == METRIC]
+    found = {table.columns[place].group: improvements(table, place) for place in places}
+    panels = [improvement_panel(title, values) for title, values in found.items() if values]
+    if not panels:
+        return None
+    note = MARKED.removeprefix("* ") if any(row.is_marked for row in table.rows) else ""
+    title = f"{SCORE_TITLES[METRIC]} over the plain loss: {table.title}"
+    return Figure("improvement", title, "", panels, is_aligned=True, note=note)
 
 
-def draw_panel(axis: Axes, title: str, found: Sequence[Improvement]) -> None:
-    """Bars side by side for each loss; a diamond is what the paper reports."""
+def improvement_panel(title: str, found: Sequence[Improvement]) -> Bars:
+    """Put the variants of each loss side by side; the reference on a bar is what the paper reports."""
     bases = [base for base in BASES if any(one.base == base for one in found)]
-    present = [variant for variant in VARIANTS if any(one.variant == variant for one in found)]
-    width = min(0.8 / len(present), MAX_BAR_WIDTH)
-    for one in found:
-        place = bases.index(one.base) + (present.index(one.variant) - (len(present) - 1) / 2) * width
-        bar = axis.bar(place, 100 * one.ours, 0.92 * width, color=COLOURS[one.variant], label=VARIANTS[one.variant])
-        axis.bar_label(bar, fmt="%+.1f", fontsize=7, padding=2)
-        if one.paper is not None:
-            axis.plot(place, 100 * one.paper, "D", color="black", markerfacecolor="white", markersize=5, label=PAPER)
-    axis.axhline(0, color="black", linewidth=0.8)
-    axis.margins(y=0.15)
-    axis.set_xlim(-0.5, len(bases) - 0.5)
-    axis.set_xticks(range(len(bases)), [base.upper() if len(base) == 2 else base.capitalize() for base in bases])
-    axis.set_title(title, fontsize=10)
-    axis.spines[["top", "right"]].set_visible(False)
+    groups = []
+    for style, (variant, label) in enumerate(VARIANTS.items()):
+        own = {one.base: one for one in found if one.variant == variant}
+        if own:
+            ours = [100 * own[base].ours if base in own else None for base in bases]
+            theirs = [_percent(own[base].paper) if base in own else None for base in bases]
+            groups.append(BarGroup(label, ours, style, palette="variants", references=theirs))
+    names = [base.upper() if len(base) == 2 else base.capitalize() for base in bases]
+    return Bars(title, "", "relative improvement (%)", names, groups, reference_label=PAPER, has_values=True)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value

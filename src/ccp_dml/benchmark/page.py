@@ -14,7 +14,8 @@ from ccp_dml.records import layout
 from ccp_dml.records.benchmark_folder import BenchmarkFolder
 from ccp_dml.records.benchmark_table import BenchmarkTable
 from ccp_dml.records.run_folder import RunFolder, number
-from ccp_dml.reports.figures.charts import Chart, Series, draw
+from ccp_dml.reports.figures.figure import Line, Lines
+from ccp_dml.reports.figures.page_chart import draw
 from ccp_dml.reports.page import fill, page_file, present
 from ccp_dml.reports.sections.cost import Cost, cost_table
 from ccp_dml.reports.sections.overview import Section
@@ -73,19 +74,14 @@ def headline(table: BenchmarkTable) -> dict[str, Any] | None:
 
 def curves(benchmark: BenchmarkFolder) -> Section | None:
     """Validation MAP@R over the steps, each method the mean of its runs as far as all of them came."""
-    lines = [
-        Series(f"{method} ({len(runs)} {'run' if len(runs) == 1 else 'runs'})", mean_curve(runs, "map_at_r"), style)
-        for style, (method, runs) in enumerate(benchmark.methods().items())
-    ]
-    drawn = draw(
-        Chart(
-            title=f"Validation {SCORE_TITLES['map_at_r']}",
-            x_label="step",
-            y_label="in %, mean of a method's runs",
-            series=[line for line in lines if line.points],
-            percent=True,
-        )
-    )
+    lines = []
+    for style, (method, runs) in enumerate(benchmark.methods().items()):
+        curve = mean_curve(runs, "map_at_r")
+        if curve:
+            label = f"{method} ({len(runs)} {'run' if len(runs) == 1 else 'runs'})"
+            lines.append(Line(label, [step for step, _ in curve], [100 * value for _, value in curve], style))
+    title = f"Validation {SCORE_TITLES['map_at_r']}"
+    drawn = draw(Lines(title, "step", "in %, mean of a method's runs", lines, decimals=1))
     return None if drawn is None else Section("curves", "Curves", "section_charts.html", {"charts": [drawn]})
 
 

@@ -29,6 +29,7 @@ def cache(
     Examples: `ccp cache`, `ccp cache --clear`, `ccp cache 3f2a --clear`
     """
     from ccp_dml.foundation.files import cache_home
+    from ccp_dml.reports.words import megabytes
     from ccp_dml.runs.feature_store import FeatureStore
 
     root = cache_home() / "features" if folder is None else folder
@@ -47,19 +48,21 @@ def cache(
         return print_json({"folder": str(root), "cleared": clear, "entries": [values(entry) for entry in entries]})
     if clear:
         freed = sum(entry.size for entry in entries)
-        return out.print(f"Removed {len(entries)} entries, {megabytes(freed)}, from {root}.", highlight=False)
+        return out.print(f"Removed {len(entries)} entries, {megabytes(freed, 1)}, from {root}.", highlight=False)
     return show(entries, root)
 
 
 def show(entries: "list[CachedFeatures]", root: Path) -> None:
+    from ccp_dml.reports.words import megabytes
+
     if not entries:
         return out.print(f"The feature cache {root} is empty.", highlight=False, soft_wrap=True)
-    table = Table(title=f"feature cache {root}: {megabytes(sum(entry.size for entry in entries))}")
+    table = Table(title=f"feature cache {root}: {megabytes(sum(entry.size for entry in entries), 1)}")
     for title in ("entry", "data", "backbone", "images", "views", "size", "state"):
         table.add_column(title, justify="right" if title in ("images", "views", "size") else "left")
     for entry in entries:
         described = [str(entry.description.get(name, "?")) for name in ("data", "backbone", "images", "views")]
-        table.add_row(entry.key[:8], *described, megabytes(entry.size), state(entry))
+        table.add_row(entry.key[:8], *described, megabytes(entry.size, 1), state(entry))
     return out.print(table)
 
 
@@ -73,7 +76,3 @@ def state(entry: "CachedFeatures") -> str:
     if entry.description.get("format") != FORMAT:
         return "of another version"
     return "complete" if entry.is_complete else "unfinished"
-
-
-def megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

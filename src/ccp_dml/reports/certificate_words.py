@@ -8,8 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ccp_dml.reports import certificate_words
-from ccp_dml.reports.comparison import MISSING
+from ccp_dml.reports.words import MISSING, rate
 
 Certificate = dict[str, Any]  # certificate.json
 KINDS = {"misses": "same class, too far", "false_matches": "different classes, too close"}
@@ -73,8 +72,8 @@ def threshold_text(certificate: Certificate) -> str:
     measured = certificate["sets"]["test"]["at_threshold"]
     false, missed = (measured[kind]["by_images"] for kind in ("false_matches", "misses"))
     return (
-        f"{text} On test classes the same distance matches {share(false['estimate'])} % falsely "
-        f"({interval_text(false)}) and misses {share(missed['estimate'])} % ({interval_text(missed)})."
+        f"{text} On test classes the same distance matches {rate(false['estimate'])} % falsely "
+        f"({interval_text(false)}) and misses {rate(missed['estimate'])} % ({interval_text(missed)})."
     )
 
 
@@ -88,12 +87,12 @@ def violation_rows(certificate: Certificate) -> Iterator[ViolationRow]:
             yield ViolationRow(
                 names[key],
                 kind_name,
-                share(images["estimate"]),
+                rate(images["estimate"]),
                 interval_text(images),
                 f"{images['pairs']:,}",
                 interval_text(classes),
                 f"{classes['pairs']:,}",
-                share(violation["bound"]),
+                rate(violation["bound"]),
                 MISSING if loose is None else f"{loose:,.3g} ×",  # noqa: RUF001
             )
 
@@ -130,7 +129,7 @@ def notes(certificate: Certificate) -> list[str]:
             )
     if certificate["constraint"]["scale"] != "distance" and certificate["sets"]["test"]["unit_length"] < 1:
         said.append(
-            f"{share(certificate['sets']['test']['unit_length'])} % of the test embeddings have unit length, where "
+            f"{rate(certificate['sets']['test']['unit_length'])} % of the test embeddings have unit length, where "
             "half the squared distance is 1 minus the similarity that the loss saw; the bound holds for the rest, too."
         )
     return said
@@ -140,28 +139,18 @@ def confidence_text(certificate: Certificate) -> str:
     return f"{100 * certificate['terms']['confidence']:g} %"
 
 
-def interval_text(rate: dict[str, Any]) -> str:
+def interval_text(measured: dict[str, Any]) -> str:
     """For example "0.8 to 1.6"; a rate of no pairs could be anything."""
-    return f"{share(rate['low'])} to {share(rate['high'])}" if rate["pairs"] else MISSING
-
-
-def share(value: float | None) -> str:
-    """A fraction in percent, with as many digits as make it readable: 12.3, 1.23, 0.012."""
-    if value is None:
-        return MISSING
-    percent = 100 * value
-    if percent == 0 or percent >= 99.95:
-        return f"{percent:.0f}"
-    return f"{percent:.1f}" if percent >= 9.995 else f"{percent:.2f}" if percent >= 0.0995 else f"{percent:.2g}"
+    return f"{rate(measured['low'])} to {rate(measured['high'])}" if measured["pairs"] else MISSING
 
 
 def certificate_tables(certificate: Certificate) -> Iterator[RenderableType]:
     """Sentences and tables, in the order in which to print them."""
-    yield Text(certificate_words.constraint_text(certificate))
+    yield Text(constraint_text(certificate))
     yield _violations(certificate)
-    yield Text(certificate_words.threshold_text(certificate))
+    yield Text(threshold_text(certificate))
     yield _covering(certificate)
-    for note in certificate_words.notes(certificate):
+    for note in notes(certificate):
         yield Text(f"- {note}")
 
 
@@ -173,7 +162,7 @@ def _violations(certificate: Certificate) -> Table:
     for title in columns:
         table.add_column(title, justify="right")
     last = None
-    for row in certificate_words.violation_rows(certificate):
+    for row in violation_rows(certificate):
         if last not in (None, row.group):
             table.add_section()
         numbers = (
@@ -194,6 +183,6 @@ def _covering(certificate: Certificate) -> Table:
     table = Table(title="Radius that covers a class")
     for title in ("classes", "covered by", "n", "mean", "largest"):
         table.add_column(title, justify="right" if title in ("n", "mean") else "left")
-    for row in certificate_words.covering_rows(certificate):
+    for row in covering_rows(certificate):
         table.add_row(row.group, row.centres, row.classes, row.mean, Text(row.worst))  # names are text, not markup
     return table

@@ -1,4 +1,4 @@
-"""How the final scores of several runs stand to each other: the numbers behind every comparison table."""
+"""Compare the final scores and the settings of several runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +7,9 @@ from typing import Any
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder, run_labels
 
-MISSING = "\N{EN DASH}"  # stands where there is no value
-
 
 @dataclass(frozen=True)
-class Standing:
+class ComparedScore:
     """One score of one run beside the same score of the others; scores are fractions."""
 
     value: float | None
@@ -31,7 +29,7 @@ class Standing:
 class ComparedRun:
     run: RunFolder
     label: str
-    standings: dict[str, Standing]  # by the score's key in result.json
+    scores: dict[str, ComparedScore]  # by the score's key in result.json
     is_marked: bool  # chosen on the test classes themselves, which every table must say (D28)
 
 
@@ -42,7 +40,7 @@ def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
         ComparedRun(
             run=run,
             label=label,
-            standings={key: _standing(values[key], position) for key in SCORE_TITLES},
+            scores={key: _compared(values[key], position) for key in SCORE_TITLES},
             is_marked=run.settings().get("protocol.select_on") == "test",
         )
         for position, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True))
@@ -57,17 +55,13 @@ def differing_settings(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
     return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
 
 
-def _standing(values: Sequence[float | None], position: int) -> Standing:
+def _compared(values: Sequence[float | None], position: int) -> ComparedScore:
     value, first = values[position], values[0]
     known = [other for other in values if other is not None]
     gain = value - first if position > 0 and value is not None and first is not None else None
-    return Standing(
+    return ComparedScore(
         value=value,
         is_best=len(known) > 1 and value == max(known),
         gain=gain,
         relative_gain=gain / first if gain is not None and first else None,
     )
-
-
-def percent(value: float | None, digits: int = 1) -> str:
-    return MISSING if value is None else f"{100 * value:.{digits}f}"

@@ -16,6 +16,7 @@ from ccp_dml.foundation.files import file_in_the_way, write_text
 from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, read_runs, run_labels
 from ccp_dml.reports import words
+from ccp_dml.reports.figures import palette
 from ccp_dml.reports.sections import curves, overview
 from ccp_dml.reports.sections.certificate import certificate
 from ccp_dml.reports.sections.cost import cost
@@ -74,7 +75,7 @@ def fill(title: str, kind: str, sections: Sequence[Section]) -> str:
         title=title,
         kind=kind,
         sections=sections,
-        style=Markup(_joined(STYLES)),
+        style=Markup(palette.css() + _joined(STYLES)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         version=version("ccp-dml"),

@@ -16,12 +16,14 @@ from plotly.offline import get_plotlyjs
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import as_csv, write_text
 from ccp_dml.records import layout
-from ccp_dml.reports.comparison import MISSING
+from ccp_dml.reports.figures import palette
 from ccp_dml.reports.figures.figure import Figure
-from ccp_dml.reports.figures.html import plotly_panel
-from ccp_dml.reports.figures.png import write_png
+from ccp_dml.reports.figures.interactive import plotly_panel
+from ccp_dml.reports.figures.picture import write_picture
+from ccp_dml.reports.words import MISSING
 
 TEMPLATES = Path(__file__).parent / "templates"
+STYLES = ("report.css", "study.css")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def write_study_report(folder: Path, report: StudyReport) -> Path:
     """Write results.csv, a PNG per figure, summary.md and study.html; the page's path."""
     try:
         write_text(folder / layout.RESULTS, as_csv(report.columns, report.rows))
-        pictures = {one.name: write_png(layout.figure_file(folder, one.name), one) for one in report.figures}
+        pictures = {one.name: write_picture(layout.figure_file(folder, one.name), one) for one in report.figures}
         write_text(folder / layout.SUMMARY, as_markdown(report))
         embedded = {name: data_uri(path) for name, path in pictures.items()}
         write_text(folder / layout.STUDY_PAGE, render(report, embedded))
@@ -78,8 +80,7 @@ def render(report: StudyReport, pictures: dict[str, str]) -> str:
         report=report,
         pictures=pictures,
         panels={figure.name: [as_json(plotly_panel(panel)) for panel in figure.panels] for figure in report.figures},
-        style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
-        more_style=Markup("".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("study.css", "map.css"))),
+        style=Markup(palette.css() + "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in STYLES)),
         scripts=[Markup(script) for script in scripts],
         script_hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
         version=version("ccp-dml"),

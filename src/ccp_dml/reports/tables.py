@@ -8,8 +8,8 @@ from rich.text import Text
 
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.comparison import compare, percent
-from ccp_dml.reports.words import count
+from ccp_dml.reports.comparison import compare
+from ccp_dml.reports.words import count, percent
 
 TITLE = "Scores on unseen classes (%)"
 
@@ -22,11 +22,11 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
     if len(runs) > 1:
         table.add_column("gain in MAP@R", no_wrap=True)
     for row in compared:
-        scores = [_score(standing.value, standing.is_best) for standing in row.standings.values()]
+        scores = [_score(score.value, score.is_best) for score in row.scores.values()]
         counts = [count(row.run.count(key)) for key in ("steps", "problems")]
         # Text, not str: a folder named "[bold]" is a name, not markup.
         label = Text(row.label + (" *" if row.is_marked else "") + ("" if row.run.finished else " (unfinished)"))
-        gain = [row.standings["map_at_r"].gain_text()] if len(runs) > 1 else []
+        gain = [row.scores["map_at_r"].gain_text()] if len(runs) > 1 else []
         table.add_row(label, *scores, *counts, *gain)
     return table
 

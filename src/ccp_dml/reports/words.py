@@ -1,17 +1,38 @@
-"""How values are written on the page."""
+"""Write values as text, the same on pages, in tables and on the terminal."""
 
 import json
 from typing import Any
 
 from ccp_dml.records.run_folder import embedded_picture
-from ccp_dml.reports.comparison import MISSING, percent
-from ccp_dml.reports.figures.charts import STYLES
+from ccp_dml.reports.figures.palette import colour_name
 
-CLASS_COLOURS = 12  # how many map.css knows
+MISSING = "\N{EN DASH}"  # stands where there is no value
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Write a fraction in percent without the sign, for example "12.3"."""
+    return MISSING if value is None else f"{100 * value:.{digits}f}"
+
+
+def with_sign(value: float | None) -> str:
+    """Write a fraction in percent with the sign, for example "12.3 %"."""
+    return MISSING if value is None else f"{percent(value)} %"
+
+
+def readable(value: float) -> str:
+    """Write a percentage with as many digits as make it readable: 12.3, 1.23, 0.012."""
+    if value == 0 or value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}" if value >= 0.0995 else f"{value:.2g}"
+
+
+def rate(value: float | None) -> str:
+    """Write a fraction in percent with as many digits as make it readable."""
+    return MISSING if value is None else readable(100 * value)
 
 
 def duration(seconds: float | None) -> str:
-    """For example "2 min 54 s"."""
+    """Write a time, for example "2 min 54 s"."""
     if seconds is None:
         return MISSING
     if seconds < 60:
@@ -22,46 +43,45 @@ def duration(seconds: float | None) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """For example "104 ms"; three digits, whatever the size."""
+    """Write a short time with three digits, for example "104 ms"."""
     return MISSING if seconds is None else f"{1000 * seconds:#.3g}".rstrip(".") + " ms"
 
 
-def megabytes(size: float | None) -> str:
-    return MISSING if size is None else f"{size / 2**20:,.0f} MB"
-
-
-def share(value: float | None) -> str:
-    return MISSING if value is None else f"{percent(value)} %"
+def megabytes(size: float | None, digits: int = 0) -> str:
+    """Write a number of bytes, for example "1,234 MB"; a megabyte is a million bytes."""
+    return MISSING if size is None else f"{size / 1e6:,.{digits}f} MB"
 
 
 def count(value: int | None) -> str:
+    """Write a whole number, for example "12,345"."""
     return MISSING if value is None else f"{value:,}"
 
 
 def whole(value: float | None) -> str:
-    """A mean of counts."""
+    """Write a mean of counts without its decimals."""
     return MISSING if value is None else f"{value:,.0f}"
 
 
 def decimals(value: float | None, digits: int) -> str:
+    """Write a number with a fixed number of decimals."""
     return MISSING if value is None else f"{value:.{digits}f}"
 
 
 def setting(value: Any) -> str:
-    """A value of the configuration or the environment as a person would type it."""
+    """Write a value of the configuration or the environment as a person would type it."""
     if value is None:
         return MISSING
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def style_class(style: int | None) -> str:
-    """The CSS class of a run's or a line's colour; none for what belongs to no line."""
-    return "" if style is None else f"s{style % STYLES}"
+    """Name the CSS class of a run's or a line's colour; empty for what belongs to no line."""
+    return "" if style is None else colour_name(style)
 
 
 def class_colour(place: int) -> str:
-    """The CSS class of the colour that a class has on maps."""
-    return f"k{place % CLASS_COLOURS}"
+    """Name the CSS class of the colour that a class has on maps."""
+    return colour_name(place, "classes")
 
 
 FILTERS = {

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccp_dml.errors import UserError
-from ccp_dml.reports.certificate_words import Certificate, confidence_text, interval_text, set_names, share
+from ccp_dml.reports.certificate_words import Certificate, confidence_text, interval_text, set_names
+from ccp_dml.reports.words import rate
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ def from_curve(certificate: Certificate, false_match_rate: float, name: str) -> 
         )
     reached: dict[str, Any] = max(known, key=lambda point: point["wanted"])["reached"]
     promise = (
-        f"At this distance {share(reached['false_match_rate'])} % of pairs of different classes are matched falsely "
-        f"and {share(reached['miss_rate'])} % of pairs of one class are missed, as measured on "
+        f"At this distance {rate(reached['false_match_rate'])} % of pairs of different classes are matched falsely "
+        f"and {rate(reached['miss_rate'])} % of pairs of one class are missed, as measured on "
         f"{set_names(certificate)['validation']}."
     )
     return MatchThreshold(reached["beta"], reached["false_match_rate"], promise)
@@ -62,6 +63,6 @@ def promise_of_own(certificate: Certificate) -> str:
     return (
         f"This distance was chosen on {set_names(certificate)['validation']} so that at most "
         f"{100 * own['wanted']:g} % of pairs of different classes are matched falsely; on test classes it matched "
-        f"{share(false['estimate'])} % falsely ({confidence_text(certificate)} interval {interval_text(false)}) and "
-        f"missed {share(missed['estimate'])} % of pairs of one class ({interval_text(missed)})."
+        f"{rate(false['estimate'])} % falsely ({confidence_text(certificate)} interval {interval_text(false)}) and "
+        f"missed {rate(missed['estimate'])} % of pairs of one class ({interval_text(missed)})."
     )

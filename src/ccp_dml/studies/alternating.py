@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP, PROXY
 from ccp_dml.config.schema import ConfigSection
-from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, Line, Lines, Panel, Sample
+from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, HistogramGroup, Line, Lines, Panel
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_words, mean_score, sd_score
 from ccp_dml.studies.study import (
@@ -81,7 +81,9 @@ def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figur
         if lengths:
             width = of_loss[0].folder.settings()["train.evaluate_every"]
             title = f"{loss + CCP}: {len(lengths)} problems of {len(of_loss)} run(s)"
-            panels.append(Histogram(title, "steps in a problem", "problems", [Sample(loss, lengths, style)], width))
+            panels.append(
+                Histogram(title, "steps in a problem", "problems", [HistogramGroup(loss, lengths, style)], width)
+            )
     caption = (
         "Problems that came to their own end: not the one that the run's end cut short, nor a start without proxies."
     )

@@ -15,6 +15,7 @@ from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports import certificate_words
 from ccp_dml.reports.page import write_report
 from ccp_dml.reports.sections.certificate import trade_off_charts
+from ccp_dml.reports.words import rate
 
 ATTACK = "<script>alert('x')</script>"
 
@@ -134,7 +135,7 @@ def test_c1_says_how_far_its_scale_is_the_one_that_was_trained() -> None:
     [(None, "–"), (0, "0"), (1, "100"), (0.1234, "12.3"), (0.0123, "1.23"), (0.00123, "0.12"), (1.2e-5, "0.0012")],  # noqa: RUF001
 )
 def test_rates_keep_the_digits_that_matter(value: float | None, text: str) -> None:
-    assert certificate_words.share(value) == text
+    assert rate(value) == text
 
 
 def curve(*points: tuple[float, float]) -> list[dict[str, Any]]:
@@ -156,7 +157,7 @@ def test_decades_are_equally_wide() -> None:
 
 def test_sets_share_the_rows_of_the_table() -> None:
     found, _ = trade_off_charts({"a": curve((0.01, 0.2), (0.1, 0.1)), "b": curve((0.1, 0.3)), "none": []})
-    assert [line.label for line in found.chart.series] == ["a", "b"]
+    assert [line.label for line in found.panel.lines] == ["a", "b"]
     assert [row.text for row in found.rows] == ["1.00", "10.0"]
     assert found.rows[0].points[1] is None
     assert [point.text for point in found.rows[1].points if point] == ["90.0", "70.0"]

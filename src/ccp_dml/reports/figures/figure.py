@@ -1,13 +1,17 @@
-"""Figures described once, as plain values: `figure_png` draws them for papers, `figure_html` for the browser."""
+"""Describe figures once, as plain values, for three renderers.
+
+`page_chart` draws a panel of lines as light HTML and SVG, `interactive` any panel with Plotly, and `picture` a whole
+figure with matplotlib. Values are in the unit that is shown: percentages are 0..100.
+"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
+from ccp_dml.reports.figures.palette import Palette
+
 Symbol = Literal["circle", "square", "cross", "star"]
-Palette = Literal["series", "classes"]
-"""Colours that `style` picks from: those of lines and methods, or the twelve of classes on a map."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +26,42 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A vertical line, such as where a new problem starts."""
+
+    x: float
+    label: str
+    style: int | None = None  # the line that it belongs to; None: all of them
+
+
+@dataclass(frozen=True)
+class Highlight:
+    """One point of a line worth a name, such as the best evaluation."""
+
+    x: float
+    y: float
+    label: str
+    style: int = 0
+
+
+@dataclass(frozen=True)
 class Lines:
+    """Lines over one pair of axes."""
+
     title: str
     x_label: str
     y_label: str
     lines: Sequence[Line]
-    x_ticks: Sequence[float] | None = None  # None: round values; the only ticks, where only some x are possible
+    x_ticks: Sequence[float] | None = None  # the only ticks, where only some x are possible; None: round values
     log_x: bool = False
+    log_y: bool = False
+    y_limits: tuple[float, float] | None = None  # None: as the values ask
     has_markers: bool = False
+    marks: Sequence[Mark] = ()
+    marks_label: str = ""  # what all marks mean
+    highlights: Sequence[Highlight] = ()
+    notes: Mapping[float, str] = field(default_factory=dict)  # a word on some x, shown with its values
+    decimals: int | None = 2  # of values that a reader points at; None: as many as the size of each asks for
 
 
 @dataclass(frozen=True)
@@ -40,19 +72,27 @@ class BarGroup:
     values: Sequence[float | None]
     style: int = 0
     spread: Sequence[float | None] | None = None
+    palette: Palette = "series"
+    references: Sequence[float | None] | None = None  # another value to compare each bar with, marked on it
 
 
 @dataclass(frozen=True)
 class Bars:
+    """Bars of several groups, side by side for each category."""
+
     title: str
     x_label: str
     y_label: str
     categories: Sequence[str]
     groups: Sequence[BarGroup]
+    reference_label: str = ""  # what the references of all groups are
+    has_values: bool = False  # the value stands on each bar, with its sign
 
 
 @dataclass(frozen=True)
-class Sample:
+class HistogramGroup:
+    """The values of one histogram."""
+
     label: str
     values: Sequence[float]
     style: int = 0
@@ -60,17 +100,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often values fall into bins of `bin_width`, the samples side by side."""
+    """How often values fall into bins of `bin_width`; the bars of several groups stand side by side."""
 
     title: str
     x_label: str
     y_label: str
-    samples: Sequence[Sample]
+    groups: Sequence[HistogramGroup]
     bin_width: float
 
     def bin_edges(self) -> list[float]:
-        """Whole multiples of the bin width around all values."""
-        values = [value for sample in self.samples for value in sample.values]
+        """List whole multiples of the bin width around all values."""
+        values = [value for group in self.groups for value in group.values]
         first = math.floor(min(values) / self.bin_width)
         last = math.floor(max(values) / self.bin_width) + 1
         return [self.bin_width * place for place in range(first, last + 1)]
@@ -108,6 +148,8 @@ class Points:
 
 @dataclass(frozen=True)
 class Scatter:
+    """Points over one pair of axes."""
+
     title: str
     x_label: str
     y_label: str
@@ -147,3 +189,5 @@ class Figure:
     title: str
     caption: str
     panels: Sequence[Panel]
+    is_aligned: bool = False  # panels share the y axis, and one legend below them
+    note: str = ""  # small print below

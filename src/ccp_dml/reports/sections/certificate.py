@@ -1,21 +1,20 @@
-"""The certificate on the page."""
+"""The section with the certificate: what can be promised of the embedding, and its trade-off curves."""
 
-import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports import certificate_words
-from ccp_dml.reports.certificate_words import share
-from ccp_dml.reports.figures.charts import Chart, DrawnChart, DrawnPoint, Scale, Series, TableRow, Tick
+from ccp_dml.reports.figures.figure import Line, Lines
+from ccp_dml.reports.figures.page_chart import DrawnChart, draw
 from ccp_dml.reports.sections.overview import Section
 
 ORDER = ("test", "validation", "training")  # of the curves: what matters most has the first colour
 
 
 def certificate(run: RunFolder) -> Section | None:
-    """What can be promised of the run's embedding, or how to find out; None while the run is unfinished."""
+    """Show what can be promised of the run's embedding, or how to find out; None while the run is unfinished."""
     if not run.finished:
         return None
     found = run.certificate
@@ -33,71 +32,47 @@ def certificate(run: RunFolder) -> Section | None:
     return Section("certificate", "Certificate", "section_certificate.html", content)
 
 
-Point = Mapping[str, Any]  # the wanted false-match rate, and what it reached: beta, false_match_rate, miss_rate
+TradeOff = Sequence[Mapping[str, Any]]  # each: the wanted false-match rate, and what it reached
 
-DET = "misses in % of same-class pairs"
-ROC = "found in % of same-class pairs"
-X = "false matches in % of different-class pairs, at most"
+FOUND = "found in % of same-class pairs"
+MISSED = "misses in % of same-class pairs"
+FALSE = "false matches in % of different-class pairs, at most"
 
 
-def trade_off_charts(curves: Mapping[str, Sequence[Point]]) -> list[DrawnChart]:
-    """Both views of the same `curves` by name; none where no curve has a point."""
-    found = {name: [(x, 1 - y) for x, y in _points(points)] for name, points in curves.items()}
-    # Zero has no place on a logarithmic axis.
-    missed = {name: [(x, y) for x, y in _points(points) if y > 0] for name, points in curves.items()}
-    charts = [
-        _drawn(Chart("Found (ROC)", X, ROC, _series(found)), _linear(0.0, 1.0), [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]),
-        _drawn(Chart("Missed (DET)", X, DET, _series(missed)), None, None),
+def trade_off_charts(curves: Mapping[str, TradeOff]) -> list[DrawnChart]:
+    """Draw what is found (ROC) and what is missed (DET) of the same `curves`; no chart where no curve has a point."""
+    panels = [
+        Lines(
+            "Found (ROC)",
+            FALSE,
+            FOUND,
+            _lines({name: [(x, 100 - y) for x, y in _rates(one)] for name, one in curves.items()}),
+            log_x=True,
+            y_limits=(0.0, 100.0),
+            decimals=None,
+        ),
+        Lines(
+            "Missed (DET)",
+            FALSE,
+            MISSED,
+            # Zero has no place on a logarithmic axis.
+            _lines({name: [(x, y) for x, y in _rates(one) if y > 0] for name, one in curves.items()}),
+            log_x=True,
+            log_y=True,
+            decimals=None,
+        ),
     ]
-    return [chart for chart in charts if chart is not None]
+    return [drawn for panel in panels if (drawn := draw(panel)) is not None]
 
 
-def _points(points: Sequence[Point]) -> list[tuple[float, float]]:
-    return [(point["wanted"], point["reached"]["miss_rate"]) for point in points]
+def _rates(curve: TradeOff) -> list[tuple[float, float]]:
+    """List the wanted false-match rates and the rates of misses that they cost, in percent."""
+    return [(100 * point["wanted"], 100 * point["reached"]["miss_rate"]) for point in curve]
 
 
-def _series(curves: Mapping[str, Sequence[tuple[float, float]]]) -> list[Series]:
-    return [Series(name, points, style) for style, (name, points) in enumerate(curves.items()) if points]
-
-
-def _drawn(chart: Chart, bottom: Scale | None, y_ticks: Sequence[float] | None) -> DrawnChart | None:
-    """The geometry of `chart`, whose x axis is logarithmic, and its y axis where it is given no scale."""
-    points = [point for line in chart.series for point in line.points]
-    if not points:
-        return None
-    left, x_ticks = _logarithmic([x for x, _ in points])
-    if bottom is None or y_ticks is None:
-        bottom, y_ticks = _logarithmic([y for _, y in points])
-    by_x = [dict(line.points) for line in chart.series]
-    rows = [
-        TableRow(
-            left(x),
-            share(x),
-            [
-                DrawnPoint(left(x), bottom(values[x]), share(values[x]), line.style) if x in values else None
-                for line, values in zip(chart.series, by_x, strict=True)
-            ],
-        )
-        for x in sorted({x for x, _ in points})
+def _lines(curves: Mapping[str, Sequence[tuple[float, float]]]) -> list[Line]:
+    return [
+        Line(name, [x for x, _ in points], [y for _, y in points], style)
+        for style, (name, points) in enumerate(curves.items())
+        if points
     ]
-    return DrawnChart(
-        chart=chart,
-        lines=[" ".join(f"{left(x)},{round(100 - bottom(y), 2)}" for x, y in line.points) for line in chart.series],
-        x_ticks=[Tick(left(x), share(x)) for x in x_ticks],
-        y_ticks=[Tick(bottom(y), share(y)) for y in y_ticks],
-        marks=[],
-        highlights=[],
-        rows=rows,
-    )
-
-
-def _logarithmic(values: Sequence[float]) -> tuple[Scale, list[float]]:
-    """A scale whose ends are powers of ten around `values`, and a tick at every power of ten."""
-    low, high = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
-    high = max(high, low + 1)
-    place: Callable[[float], float] = _linear(low, high)
-    return lambda value: place(math.log10(value)), [10.0**power for power in range(low, high + 1)]
-
-
-def _linear(low: float, high: float) -> Scale:
-    return lambda value: round(100 * (value - low) / (high - low), 2)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from ccp_dml.records.run_folder import RunFolder, number, run_labels
 from ccp_dml.reports.sections.overview import Section
-from ccp_dml.reports.words import duration, megabytes, milliseconds, share, whole
+from ccp_dml.reports.words import duration, megabytes, milliseconds, whole, with_sign
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Cost:
         spent = self.seconds if self.training is None else self.training
         return spent / self.steps if spent is not None and self.steps else None
 
-    def share(self, part: float | None) -> float | None:
+    def share_of_time(self, part: float | None) -> float | None:
         return part / self.seconds if part is not None and self.seconds else None
 
     def shares(self) -> dict[str, float]:
         """Where the time went, in the order of a bar; empty where it was not recorded."""
         parts = {"steps": self.training, "evaluation": self.evaluation, "reselection": self.reselection}
-        found = {name: share for name, part in parts.items() if (share := self.share(part)) is not None}
+        found = {name: share for name, part in parts.items() if (share := self.share_of_time(part)) is not None}
         return found if len(found) == len(parts) else {}
 
 
@@ -74,8 +74,8 @@ COLUMNS: dict[str, tuple[Callable[[Cost], Any], Callable[[Any], str]]] = {
     "Time per step": (lambda cost: cost.seconds_per_step, milliseconds),
     "Steps": (lambda cost: cost.steps, whole),
     "Whole time": (lambda cost: cost.seconds, duration),
-    "Evaluation": (lambda cost: cost.share(cost.evaluation), share),
-    "Reselection": (lambda cost: cost.share(cost.reselection), share),
+    "Evaluation": (lambda cost: cost.share_of_time(cost.evaluation), with_sign),
+    "Reselection": (lambda cost: cost.share_of_time(cost.reselection), with_sign),
     "Until the best step": (lambda cost: cost.seconds_to_best, duration),
     "Peak memory": (lambda cost: cost.process_memory, megabytes),
     "Peak GPU memory": (lambda cost: cost.device_memory, megabytes),
@@ -102,7 +102,10 @@ def cost_table(costs: dict[str, Cost]) -> Section | None:
             "label": label,
             "style": style,
             "cells": [
-                (show(value(one)), ratio(value(one), value(first)) if one is not first and show is not share else None)
+                (
+                    show(value(one)),
+                    ratio(value(one), value(first)) if one is not first and show is not with_sign else None,
+                )
                 for value, show in known.values()
             ],
             "shares": one.shares(),

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder, number, run_labels
-from ccp_dml.reports.figures.charts import Chart, DrawnChart, Highlight, Mark, Series, draw
+from ccp_dml.reports.figures.figure import Highlight, Line, Lines, Mark
+from ccp_dml.reports.figures.page_chart import draw
 from ccp_dml.reports.sections.overview import Section
 
 Points = list[tuple[float, float]]
 
+PERCENT = 100.0  # scores and shares are fractions in the log
 LOSS = "mean since the previous evaluation"
 GRADIENT = "mean since the previous evaluation, before clipping"
 RADIUS = "distance from a pool image to the nearest new proxy of its class, the largest of each class, mean of classes"
@@ -22,23 +24,22 @@ SCORE = "in %, on classes held out for validation"
 
 
 def curves(runs: Sequence[RunFolder]) -> Section | None:
-    """Validation scores, loss, gradient norm and active pairs over the steps, with the switches of problems."""
+    """Draw validation scores, loss, gradient norm and active pairs over the steps, with the starts of problems."""
     charts = [_all_scores_chart(runs[0])] if len(runs) == 1 else [_score_chart(runs, key) for key in SCORE_TITLES]
     charts.append(_step_chart(runs, "loss", "Training loss", LOSS, 4))
     charts.append(_step_chart(runs, "gradient_norm", "Gradient norm", GRADIENT, 3))
     for kind in ("positives", "negatives"):
-        active = _step_chart(runs, f"active_{kind}", f"Active {kind}", ACTIVE, 1)
-        charts.append(dataclasses.replace(active, percent=True))
+        charts.append(_step_chart(runs, f"active_{kind}", f"Active {kind}", ACTIVE, 1, PERCENT))
     return _chart_section("curves", "Curves", charts)
 
 
 def projections(runs: Sequence[RunFolder]) -> Section | None:
-    """Pace, covering radius and spread of the proxies, and the pull to the previous solution; None for baselines."""
-    radius = Chart(
+    """Draw pace, covering radius, spread of the proxies and pull to the previous solution; None for baselines."""
+    radius = Lines(
         title="Covering radius",
         x_label="problem",
         y_label=RADIUS,
-        series=_series(runs, [_radius_points(run) for run in runs], "covering radius"),
+        lines=_lines(runs, [_radius_points(run) for run in runs], "covering radius"),
         decimals=3,
     )
     staleness = _pace_chart(runs[0]) if len(runs) == 1 else _step_chart(runs, "staleness", "Staleness", STALENESS, 3)
@@ -48,61 +49,73 @@ def projections(runs: Sequence[RunFolder]) -> Section | None:
 
 
 def problems(run: RunFolder) -> Section | None:
-    """One line per problem; None where there was only one."""
+    """List the problems; None where there was only one."""
     rows = run.problem_rows()
     if len(rows) < 2:
         return None
     return Section("problems", "Problems", "section_problems.html", {"rows": rows})
 
 
-def _chart_section(name: str, title: str, charts: Sequence[Chart]) -> Section | None:
-    drawn: list[DrawnChart] = [one for chart in charts if (one := draw(chart)) is not None]
+def _chart_section(name: str, title: str, charts: Sequence[Lines]) -> Section | None:
+    drawn = [one for chart in charts if (one := draw(chart)) is not None]
     return Section(name, title, "section_charts.html", {"charts": drawn}) if drawn else None
 
 
-def _all_scores_chart(run: RunFolder) -> Chart:
-    lines = [Series(title, _points(run, key), style) for style, (key, title) in enumerate(SCORE_TITLES.items())]
-    return Chart(
+def _all_scores_chart(run: RunFolder) -> Lines:
+    points = {title: _points(run, key, PERCENT) for key, title in SCORE_TITLES.items()}
+    return Lines(
         title="Validation scores",
         x_label="step",
         y_label=SCORE,
-        series=[line for line in lines if line.points],
+        lines=_named_lines(points),
         marks=_problem_starts(run, None),
         marks_label="a new problem starts",
         highlights=_best(run, "map_at_r", 0),
         notes={row["step"]: f"problem {row['problem']}" for row in run.metrics if "problem" in row},
-        percent=True,
+        decimals=1,
     )
 
 
-def _score_chart(runs: Sequence[RunFolder], key: str) -> Chart:
-    chart = _step_chart(runs, key, f"Validation {SCORE_TITLES[key]}", SCORE, 1)
+def _score_chart(runs: Sequence[RunFolder], key: str) -> Lines:
+    chart = _step_chart(runs, key, f"Validation {SCORE_TITLES[key]}", SCORE, 1, PERCENT)
     highlights = [spot for style, run in enumerate(runs) for spot in _best(run, key, style)]
-    return dataclasses.replace(chart, highlights=highlights, percent=True)
+    return dataclasses.replace(chart, highlights=highlights)
 
 
-def _step_chart(runs: Sequence[RunFolder], key: str, title: str, y_label: str, decimals: int) -> Chart:
-    lines = _series(runs, [_points(run, key) for run in runs], title.lower())
+def _step_chart(
+    runs: Sequence[RunFolder], key: str, title: str, y_label: str, decimals: int, factor: float = 1.0
+) -> Lines:
+    """Draw one value of the log over the steps, `factor` times as large."""
+    lines = _lines(runs, [_points(run, key, factor) for run in runs], title.lower())
     drawn = [line.style for line in lines]
-    return Chart(
+    return Lines(
         title=title,
         x_label="step",
         y_label=y_label,
-        series=lines,
+        lines=lines,
         marks=[mark for style in drawn for mark in _problem_starts(runs[style], style if len(runs) > 1 else None)],
         marks_label="a new problem starts",
         decimals=decimals,
     )
 
 
-def _series(runs: Sequence[RunFolder], points: Sequence[Points], quantity: str) -> list[Series]:
-    """A line per run that has points, under its run's name; a single run's line is named after what it shows."""
+def _lines(runs: Sequence[RunFolder], points: Sequence[Points], quantity: str) -> list[Line]:
+    """Draw a line per run that has points, under its run's name; a single run's line is named after the quantity."""
     labels = run_labels(runs) if len(runs) > 1 else [quantity]
-    return [Series(labels[style], line, style) for style, line in enumerate(points) if line]
+    return _named_lines(dict(zip(labels, points, strict=True)))
 
 
-def _points(run: RunFolder, key: str) -> Points:
-    return [(row["step"], value) for row in run.metrics if (value := number(row.get(key))) is not None]
+def _named_lines(points: dict[str, Points]) -> list[Line]:
+    """Draw a line per name that has points; the place among the names picks the style."""
+    return [
+        Line(label, [x for x, _ in line], [y for _, y in line], style)
+        for style, (label, line) in enumerate(points.items())
+        if line
+    ]
+
+
+def _points(run: RunFolder, key: str, factor: float = 1.0) -> Points:
+    return [(row["step"], factor * value) for row in run.metrics if (value := number(row.get(key))) is not None]
 
 
 def _radius_points(run: RunFolder) -> Points:
@@ -110,7 +123,7 @@ def _radius_points(run: RunFolder) -> Points:
     return [(row["problem"], row["covering_radius"]) for row in rows if row["covering_radius"] is not None]
 
 
-def _pace_chart(run: RunFolder) -> Chart:
+def _pace_chart(run: RunFolder) -> Lines:
     """Explain a run of CCP in one picture: how stale its proxies become, when they are chosen anew, what it gains."""
     lines = {
         "validation MAP@R": _points(run, "map_at_r"),
@@ -120,13 +133,11 @@ def _pace_chart(run: RunFolder) -> Chart:
         "drift of proxies": _points(run, "proxy_drift"),
     }
     has_proxies = any(points for label, points in lines.items() if label != "validation MAP@R")
-    return Chart(
+    return Lines(
         title="Pace",
         x_label="step",
         y_label=PACE,
-        series=[Series(label, points, style) for style, (label, points) in enumerate(lines.items()) if points]
-        if has_proxies
-        else [],
+        lines=_named_lines(lines) if has_proxies else [],
         marks=_problem_starts(run, None),
         marks_label="a new problem starts",
         decimals=3,
@@ -134,7 +145,7 @@ def _pace_chart(run: RunFolder) -> Chart:
 
 
 def _problem_starts(run: RunFolder, style: int | None) -> list[Mark]:
-    """Where each problem but the first starts."""
+    """Mark where each problem but the first starts."""
     return [Mark(start["step"], str(start["problem"]), style) for start in run.problem_starts()[1:]]
 
 
@@ -143,4 +154,4 @@ def _best(run: RunFolder, key: str, style: int) -> list[Highlight]:
     value = number(row.get(key)) if row else None
     if row is None or value is None:
         return []
-    return [Highlight(row["step"], value, f"{100 * value:.1f} at the best step, {row['step']:,}", style)]
+    return [Highlight(row["step"], PERCENT * value, f"{PERCENT * value:.1f} at the best step, {row['step']:,}", style)]

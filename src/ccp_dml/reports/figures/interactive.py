@@ -1,45 +1,44 @@
-"""Figures as Plotly reads them: plain traces and a layout per panel.
+"""Draw panels for the browser: traces and a layout as Plotly reads them.
 
-Colours are CSS variables of report.css, such as `var(--s0)`; study.js puts in what the reader's scheme, light or dark,
-makes of them.
+Colours are variables of the palette, such as `var(--s0)`; study.js replaces them by the colours of the reader's scheme,
+light or dark.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from ccp_dml.reports.figures.charts import STYLES
 from ccp_dml.reports.figures.figure import (
     MARGIN,
     Bars,
     HeatMap,
     Histogram,
     Lines,
+    Mark,
     Panel,
     Points,
     Scatter,
     Surface,
     Symbol,
 )
-
-CLASS_STYLES = 12  # how many colours map.css has
+from ccp_dml.reports.figures.palette import COLOUR_MAP, variable
 
 Trace = dict[str, Any]
 
 SYMBOLS: dict[Symbol, str] = {"circle": "circle", "square": "square", "cross": "x-thin", "star": "star"}
-MAP_COLOURS = "Viridis"
 ROOM_FOR_LEGEND = 48  # pixels below the axis: two rows, as on a phone
 
 
 def plotly_panel(panel: Panel) -> dict[str, Any]:
-    """`data` and `layout` for `Plotly.newPlot`."""
+    """Make `data` and `layout` for `Plotly.newPlot`."""
     traces, layout = traces_of(panel), base_layout(panel)
     if sum(trace.get("showlegend", True) for trace in traces) > 1:
         layout["margin"]["b"] += ROOM_FOR_LEGEND
     match panel:
-        case Lines() if panel.x_ticks is not None:
-            layout["xaxis"] |= {"tickvals": list(panel.x_ticks), "ticktext": [f"{tick:g}" for tick in panel.x_ticks]}
+        case Lines():
+            layout = line_layout(panel, layout)
         case Bars() | Histogram():
-            layout |= {"barmode": "group", "bargap": 0.15}
+            layout |= {"barmode": "group", "scattermode": "group", "bargap": 0.15}
         case HeatMap():
             layout["xaxis"] |= {"type": "category", "showgrid": False}
             layout["yaxis"] |= {"type": "category", "showgrid": False}
@@ -50,6 +49,34 @@ def plotly_panel(panel: Panel) -> dict[str, Any]:
     if isinstance(panel, Lines | Scatter | Surface) and panel.log_x:
         layout["xaxis"] |= {"type": "log", "exponentformat": "power"}
     return {"data": traces, "layout": layout}
+
+
+def line_layout(panel: Lines, layout: dict[str, Any]) -> dict[str, Any]:
+    if panel.x_ticks is not None:
+        layout["xaxis"] |= {"tickvals": list(panel.x_ticks), "ticktext": [f"{tick:g}" for tick in panel.x_ticks]}
+    if panel.log_y:
+        layout["yaxis"] |= {"type": "log", "exponentformat": "power"}
+    if panel.y_limits is not None:
+        layout["yaxis"] |= {"range": [math.log10(end) if panel.log_y else end for end in panel.y_limits]}
+    if panel.marks:
+        layout["shapes"] = [
+            {
+                "type": "line",
+                "x0": mark.x,
+                "x1": mark.x,
+                "y0": 0,
+                "y1": 1,
+                "yref": "paper",
+                "line": {"color": mark_colour(mark), "width": 1, "dash": "dot"},
+                "label": {"text": mark.label, "textposition": "end"},
+            }
+            for mark in panel.marks
+        ]
+    return layout
+
+
+def mark_colour(mark: Mark) -> str:
+    return "var(--soft)" if mark.style is None else variable(mark.style)
 
 
 def scatter_layout(panel: Scatter, layout: dict[str, Any]) -> dict[str, Any]:
@@ -107,35 +134,77 @@ def traces_of(panel: Panel) -> list[Trace]:
 
 
 def line_traces(panel: Lines) -> list[Trace]:
-    return [
-        {
+    value = "%{y:.3g}" if panel.decimals is None else f"%{{y:.{panel.decimals}f}}"
+    traces: list[Trace] = []
+    for line in panel.lines:
+        trace: Trace = {
             "type": "scatter",
             "mode": "lines+markers" if panel.has_markers else "lines",
             "name": line.label,
             "x": list(line.x),
             "y": list(line.y),
-            "line": {"color": colour(line.style), "width": 2},
-            "marker": {"color": colour(line.style)},
+            "line": {"color": variable(line.style), "width": 2},
+            "marker": {"color": variable(line.style)},
             "error_y": error_bars(line.spread),
-            "hovertemplate": "%{x:,g}: %{y:.2f}",
+            "hovertemplate": f"%{{x:,g}}: {value}",
         }
-        for line in panel.lines
-    ]
+        if panel.notes:
+            notes = [f" ({panel.notes[x]})" if x in panel.notes else "" for x in line.x]
+            trace |= {"text": notes, "hovertemplate": f"%{{x:,g}}%{{text}}: {value}"}
+        traces.append(trace)
+    for spot in panel.highlights:
+        ring = {"color": "var(--card)", "size": 11, "line": {"color": variable(spot.style), "width": 3}}
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": spot.label,
+                "x": [spot.x],
+                "y": [spot.y],
+                "marker": ring,
+                "hovertemplate": "%{x:,g}",
+            }
+        )
+    if panel.marks:  # an empty line: shapes are in no legend
+        named = {"name": panel.marks_label, "line": {"color": "var(--soft)", "width": 1, "dash": "dot"}}
+        traces.append({"type": "scatter", "mode": "lines", "x": [None], "y": [None], **named})
+    return traces
 
 
 def bar_traces(panel: Bars) -> list[Trace]:
-    return [
+    traces: list[Trace] = [
         {
             "type": "bar",
             "name": group.label,
             "x": list(panel.categories),
             "y": list(group.values),
-            "marker": {"color": colour(group.style)},
+            "marker": {"color": variable(group.style, group.palette)},
             "error_y": error_bars(group.spread),
             "hovertemplate": "%{x}: %{y:.2f}",
+            **({"texttemplate": "%{y:+.1f}", "textposition": "outside"} if panel.has_values else {}),
         }
         for group in panel.groups
     ]
+    compared = [group for group in panel.groups if group.references is not None]
+    for trace, group in zip(traces, panel.groups, strict=True):
+        if compared:
+            trace["offsetgroup"] = group.label
+    for place, group in enumerate(compared):
+        outline = {"color": "var(--ink)", "width": 1.5}
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": panel.reference_label,
+                "showlegend": place == 0,
+                "offsetgroup": group.label,
+                "x": list(panel.categories),
+                "y": list(group.references or ()),
+                "marker": {"symbol": "diamond", "size": 9, "color": "var(--card)", "line": outline},
+                "hovertemplate": f"%{{x}}, {panel.reference_label}: %{{y:.2f}}",
+            }
+        )
+    return traces
 
 
 def histogram_traces(panel: Histogram) -> list[Trace]:
@@ -143,14 +212,14 @@ def histogram_traces(panel: Histogram) -> list[Trace]:
     return [
         {
             "type": "histogram",
-            "name": sample.label,
-            "x": list(sample.values),
+            "name": group.label,
+            "x": list(group.values),
             "xbins": {"start": edges[0], "end": edges[-1], "size": panel.bin_width},
             "autobinx": False,
-            "marker": {"color": colour(sample.style)},
+            "marker": {"color": variable(group.style)},
             "hovertemplate": "%{x}: %{y}",
         }
-        for sample in panel.samples
+        for group in panel.groups
     ]
 
 
@@ -160,7 +229,7 @@ def heat_map_trace(panel: HeatMap) -> Trace:
         "x": list(panel.columns),
         "y": list(panel.rows),
         "z": [list(row) for row in panel.values],
-        "colorscale": MAP_COLOURS,
+        "colorscale": COLOUR_MAP.capitalize(),
         "colorbar": colour_bar(panel.value_label),
         "texttemplate": f"%{{z:.{panel.decimals}f}}",
         "hoverongaps": False,
@@ -175,7 +244,7 @@ def surface_trace(panel: Surface) -> Trace:
         "x": list(panel.x),
         "y": list(panel.y),
         "z": [list(row) for row in panel.values],
-        "colorscale": MAP_COLOURS,
+        "colorscale": COLOUR_MAP.capitalize(),
         "contours": {"coloring": "heatmap"},
         "line": {"width": 0.5},
         "colorbar": colour_bar(panel.value_label),
@@ -188,7 +257,7 @@ def surface_trace(panel: Surface) -> Trace:
 def point_traces(groups: Sequence[Points]) -> list[Trace]:
     traces = []
     for group in groups:
-        own = colour(group.style) if group.palette == "series" else class_colour(group.style)
+        own = variable(group.style, group.palette)
         outline = {"width": 1.5, "color": "var(--ink)"} if group.is_outlined else {"width": 1, "color": "var(--card)"}
         if group.symbol == "cross":  # nothing but an outline, which takes its own colour
             outline = {"width": 2, "color": own}
@@ -217,12 +286,3 @@ def error_bars(spread: Sequence[float | None] | None) -> dict[str, Any]:
 
 def colour_bar(title: str) -> dict[str, Any]:
     return {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
-
-
-def colour(style: int) -> str:
-    return f"var(--s{style % STYLES})"
-
-
-def class_colour(label: int) -> str:
-    """A colour of map.css."""
-    return f"var(--k{label % CLASS_STYLES})"

@@ -1,12 +1,14 @@
-"""Figures by matplotlib, for papers and slides."""
+"""Draw figures with matplotlib, for papers and slides."""
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ccp_dml.foundation.files import atomic
@@ -23,42 +25,43 @@ from ccp_dml.reports.figures.figure import (
     Surface,
     Symbol,
 )
-
-COLOURS = ("#2457c5", "#c2410c", "#0f766e", "#9333ea", "#a16207", "#be185d", "#4b5563", "#15803d")
-"""The line colours of report.css in its light scheme."""
-
-CLASS_COLOURS = (
-    *("#1f5fd0", "#d1470f", "#12805c", "#a02bd6", "#a67c00", "#d0246f"),
-    *("#0a8aa6", "#6b4a2e", "#5b6472", "#6a9a00", "#b51f1f", "#4636b8"),
-)
-"""The colours of classes of map.css in its light scheme."""
+from ccp_dml.reports.figures.palette import COLOUR_MAP, light
 
 MARKERS: dict[Symbol, str] = {"circle": "o", "square": "s", "cross": "x", "star": "*"}
 PANEL_INCHES = (5.0, 3.9)
 MOST_PANELS_PER_ROW = 3
+MAX_BAR_WIDTH = 0.4  # of the space that a category has
 MOST_UPRIGHT_LABELS = 5  # below a panel; more would run into each other
-MAP_COLOURS = "viridis"
 
 
-def write_png(path: Path, figure: Figure) -> Path:
-    with atomic(path) as scratch:
-        draw(figure).savefig(scratch, format="png", dpi=150)
+def write_picture(path: Path, figure: Figure) -> Path:
+    """Draw `figure` into a file, PNG or SVG by its ending; the same figure gives the same file. Return its path."""
+    kind = path.suffix.removeprefix(".")
+    metadata = {"Date": None} if kind == "svg" else None
+    with matplotlib.rc_context({"svg.hashsalt": "ccp"}), atomic(path) as scratch:
+        draw(figure).savefig(scratch, format=kind, dpi=150, metadata=metadata)
     return path
 
 
 def draw(figure: Figure) -> Canvas:
+    """Draw `figure` on a canvas: at most three panels in a row, four as a square."""
     columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), MOST_PANELS_PER_ROW)
     rows = math.ceil(len(figure.panels) / columns)
     canvas = Canvas(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows), layout="constrained")
     canvas.suptitle(figure.title, fontsize=11)
-    places = canvas.subplots(rows, columns, squeeze=False).flatten()
-    share_legend = all(isinstance(panel, Scatter) for panel in figure.panels)
+    places = canvas.subplots(rows, columns, squeeze=False, sharey=figure.is_aligned).flatten()
+    share_legend = figure.is_aligned or all(isinstance(panel, Scatter) for panel in figure.panels)
     for axis, panel in zip(places, figure.panels, strict=False):
         draw_panel(axis, panel, has_legend=not share_legend)
+    if figure.is_aligned:
+        for axis in places:
+            axis.label_outer(remove_inner_ticks=False)
     if share_legend:
-        draw_shared_legend(canvas)
+        draw_shared_legend(canvas, fewest=1 if figure.is_aligned else 2)
     for axis in places[len(figure.panels) :]:
         axis.set_axis_off()
+    if figure.note:
+        canvas.text(0.99, 0.01, figure.note, ha="right", fontsize=8)
     return canvas
 
 
@@ -90,10 +93,11 @@ def draw_panel(axis: Axes, panel: Panel, has_legend: bool) -> None:
         axis.legend(fontsize=8, frameon=isinstance(panel, Surface), **beside)
 
 
-def draw_shared_legend(canvas: Canvas) -> None:
-    """Below panels of the same points, each name once."""
+def draw_shared_legend(canvas: Canvas, fewest: int) -> None:
+    """Draw one legend below all panels, each name once and references last, if there are at least `fewest` names."""
     named = {name: mark for axis in canvas.axes for mark, name in zip(*axis.get_legend_handles_labels(), strict=True)}
-    if len(named) > 1:
+    named = dict(sorted(named.items(), key=lambda item: isinstance(item[1], Line2D)))
+    if len(named) >= fewest:
         inches = 0.5 + 0.07 * max(map(len, named))  # of a mark and its name in this size
         columns = max(1, min(len(named), int(canvas.get_figwidth() / inches)))
         place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "fontsize": 8, "frameon": False}
@@ -103,38 +107,62 @@ def draw_shared_legend(canvas: Canvas) -> None:
 def draw_lines(axis: Axes, panel: Lines) -> None:
     for line in panel.lines:
         marker = "o" if panel.has_markers else None
-        style: dict[str, Any] = {"color": colour(line.style), "label": line.label, "marker": marker, "markersize": 4}
+        style: dict[str, Any] = {"color": light(line.style), "label": line.label, "marker": marker, "markersize": 4}
         axis.errorbar(line.x, line.y, yerr=line.spread, capsize=3, **style)
+    for place, mark in enumerate(panel.marks):
+        own = "grey" if mark.style is None else light(mark.style)
+        label = panel.marks_label if place == 0 else None
+        axis.axvline(mark.x, color=own, linestyle=":", linewidth=1, label=label)
+        axis.annotate(mark.label, (mark.x, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=7)
+    for spot in panel.highlights:
+        axis.plot(spot.x, spot.y, "o", color=light(spot.style), markerfacecolor="white", markersize=8, label=spot.label)
     if panel.x_ticks is not None:
         axis.set_xticks(panel.x_ticks, [f"{tick:g}" for tick in panel.x_ticks])
+    if panel.log_y:
+        axis.set_yscale("log")
+    if panel.y_limits is not None:
+        axis.set_ylim(panel.y_limits)
 
 
 def draw_bars(axis: Axes, panel: Bars) -> None:
-    width = 0.8 / len(panel.groups)
+    width = min(0.8 / len(panel.groups), MAX_BAR_WIDTH)
+    named_reference = False
     for place, group in enumerate(panel.groups):
         shift = (place - (len(panel.groups) - 1) / 2) * width
         spread = [value or 0.0 for value in group.spread] if group.spread is not None else None
         heights = [math.nan if value is None else value for value in group.values]
         places = [index + shift for index in range(len(heights))]
-        axis.bar(places, heights, 0.92 * width, yerr=spread, capsize=3, color=colour(group.style), label=group.label)
+        own = light(group.style, group.palette)
+        bars = axis.bar(places, heights, 0.92 * width, yerr=spread, capsize=3, color=own, label=group.label)
+        if panel.has_values:
+            axis.bar_label(bars, fmt="%+.1f", fontsize=7, padding=2)
+        for at, reference in zip(places, group.references or (), strict=False):
+            if reference is not None:
+                label = None if named_reference else panel.reference_label
+                axis.plot(at, reference, "D", color="black", markerfacecolor="white", markersize=5, label=label)
+                named_reference = True
+    if panel.has_values:
+        axis.axhline(0, color="black", linewidth=0.8)
+        axis.margins(y=0.15)
+    axis.set_xlim(-0.5, len(panel.categories) - 0.5)
     tilt: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(panel.categories) > MOST_UPRIGHT_LABELS else {}
     axis.set_xticks(range(len(panel.categories)), list(panel.categories), **tilt)
 
 
 def draw_histogram(axis: Axes, panel: Histogram) -> None:
-    samples = panel.samples
+    groups = panel.groups
     axis.hist(
-        [list(sample.values) for sample in samples],
+        [list(group.values) for group in groups],
         bins=panel.bin_edges(),
-        color=[colour(sample.style) for sample in samples],
-        label=[sample.label for sample in samples],
+        color=[light(group.style) for group in groups],
+        label=[group.label for group in groups],
     )
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def draw_heat_map(axis: Axes, panel: HeatMap) -> None:
     cells = [[math.nan if value is None else value for value in row] for row in panel.values]
-    image = axis.imshow(cells, origin="lower", cmap=MAP_COLOURS, aspect="auto")
+    image = axis.imshow(cells, origin="lower", cmap=COLOUR_MAP, aspect="auto")
     known = [value for row in cells for value in row if not math.isnan(value)]
     middle = (min(known) + max(known)) / 2
     for place, row in enumerate(cells):
@@ -160,13 +188,12 @@ def draw_scatter(axis: Axes, panel: Scatter) -> None:
 def draw_points(axis: Axes, groups: Sequence[Points]) -> None:
     for group in groups:
         edge = None if group.symbol == "cross" else "black" if group.is_outlined else "white"
-        colours = COLOURS if group.palette == "series" else CLASS_COLOURS
         axis.scatter(
             group.x,
             group.y,
             s=group.size**2,
             marker=MARKERS[group.symbol],
-            color=colours[group.style % len(colours)],
+            color=light(group.style, group.palette),
             edgecolors=edge,
             linewidths=1.5 if group.symbol == "cross" else 0.7 if group.is_outlined else 0.3,
             label=group.label if group.in_legend else None,
@@ -175,11 +202,7 @@ def draw_points(axis: Axes, groups: Sequence[Points]) -> None:
 
 
 def draw_surface(axis: Axes, panel: Surface) -> None:
-    filled = axis.contourf(panel.x, panel.y, panel.values, levels=12, cmap=MAP_COLOURS)
+    filled = axis.contourf(panel.x, panel.y, panel.values, levels=12, cmap=COLOUR_MAP)
     axis.figure.colorbar(filled, ax=axis, label=panel.value_label)
     draw_points(axis, panel.points)
     axis.set_ylim(panel.y[0] - MARGIN, panel.y[-1] + MARGIN)
-
-
-def colour(style: int) -> str:
-    return COLOURS[style % len(COLOURS)]

@@ -1,12 +1,18 @@
 import math
+from typing import Any
 
 import pytest
 
-from ccp_dml.reports.figures.charts import MOST_POINTS, Chart, Highlight, Mark, Series, draw, nice_ticks
+from ccp_dml.reports.figures.figure import Highlight, Line, Lines, Mark
+from ccp_dml.reports.figures.page_chart import MOST_POINTS, draw, nice_ticks
 
 
-def chart(*points: tuple[float, float], **changes: object) -> Chart:
-    return Chart("title", "step", "y", [Series("line", points)], **changes)  # type: ignore[arg-type]
+def line(label: str, *points: tuple[float, float], style: int = 0) -> Line:
+    return Line(label, [x for x, _ in points], [y for _, y in points], style)
+
+
+def chart(*points: tuple[float, float], **changes: Any) -> Lines:
+    return Lines("title", "step", "y", [line("line", *points)], **changes)
 
 
 @pytest.mark.parametrize(
@@ -51,17 +57,31 @@ def test_values_stand_where_the_ticks_say() -> None:
     ]
 
 
-def test_fractions_are_shown_as_percent() -> None:
-    drawn = draw(chart((1, 0.1), (2, 0.456), percent=True))
+def test_values_have_as_many_decimals_as_asked_for_or_as_their_size_asks_for() -> None:
+    points = ((1, 0.012), (2, 1.234), (3, 45.64))
+    for decimals, expected in ((1, ["0.0", "1.2", "45.6"]), (None, ["0.012", "1.23", "45.6"])):
+        drawn = draw(chart(*points, decimals=decimals))
+        assert drawn is not None
+        assert [row.points[0].text for row in drawn.rows if row.points[0]] == expected
+        assert drawn.y_ticks[-1].text == "50"
+
+
+def test_limits_and_ticks_may_be_given() -> None:
+    drawn = draw(chart((16, 10.0), (32, 20.0), y_limits=(0, 100), x_ticks=[16, 32, 64]))
     assert drawn is not None
-    assert [row.points[0].text for row in drawn.rows if row.points[0]] == ["10.0", "45.6"]
-    assert drawn.y_ticks[-1].text == "50"
+    assert [tick.text for tick in drawn.y_ticks] == ["0", "20", "40", "60", "80", "100"]
+    assert [(tick.at, tick.text) for tick in drawn.x_ticks] == [(0, "16"), (100, "32")]
+    assert drawn.lines == ["0.0,90.0 100.0,80.0"]
+
+
+def test_error_bars_are_refused() -> None:
+    with pytest.raises(ValueError, match="no error bars"):
+        draw(Lines("t", "x", "y", [Line("a", [1], [2], spread=[0.1])]))
 
 
 def test_lines_with_other_steps_share_one_table() -> None:
-    drawn = draw(
-        Chart("t", "step", "y", [Series("a", [(1, 1.0), (3, 3.0)]), Series("b", [(3, 4.0)], 1)], notes={3: "p"})
-    )
+    lines = [line("a", (1, 1.0), (3, 3.0)), line("b", (3, 4.0), style=1)]
+    drawn = draw(Lines("t", "step", "y", lines, notes={3: "p"}, decimals=1))
     assert drawn is not None
     assert [row.text for row in drawn.rows] == ["1", "3 (p)"]
     assert drawn.rows[0].points[1] is None
@@ -92,7 +112,7 @@ def test_nothing_to_draw_is_no_chart_and_one_point_is_one() -> None:
 
 
 def test_values_far_below_one_have_ticks_of_their_own() -> None:
-    drawn = draw(Chart("Pull", "step", "norm", [Series("pull", [(0, 0.0), (100, 3.1e-13), (200, 9.7e-13)])]))
+    drawn = draw(chart((0, 0.0), (100, 3.1e-13), (200, 9.7e-13)))
     assert drawn is not None
     assert [tick.text for tick in drawn.y_ticks] == ["0", "2e-13", "4e-13", "6e-13", "8e-13", "1e-12"]
     assert nice_ticks(0, 9.7e-13) == pytest.approx([0, 2e-13, 4e-13, 6e-13, 8e-13, 1e-12], rel=1e-9, abs=0)

@@ -1,0 +1,173 @@
+"""Draw a panel of lines as light HTML and SVG: where lines, ticks and marks stand, in percent of the plot.
+
+`chart.html` draws them. Percentages instead of pixels let text keep its size while the lines stretch with the page, on
+a phone as on paper.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ccp_dml.reports.figures.figure import Line, Lines, Mark
+from ccp_dml.reports.words import readable
+
+Scale = Callable[[float], float]  # a value to its place in percent
+
+MOST_POINTS = 400  # per line; more cannot be told apart on a screen
+MOST_TICK_DECIMALS = 6  # smaller values are written as 2e-09
+ROOM_FOR_LABEL = 6  # percent of the plot between two labelled marks
+
+
+@dataclass(frozen=True)
+class Tick:
+    at: float  # percent of the plot
+    text: str
+
+
+@dataclass(frozen=True)
+class DrawnPoint:
+    left: float
+    bottom: float
+    text: str
+    style: int | None
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """All values at one x: what the tooltip says, and a line of the table below the chart."""
+
+    left: float
+    text: str
+    points: list[DrawnPoint | None]  # one per series
+
+
+@dataclass(frozen=True)
+class DrawnChart:
+    """The geometry of a panel."""
+
+    panel: Lines
+    lines: list[str]  # one per line, as SVG polyline points in a 100 x 100 box with y downwards
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    marks: list[DrawnPoint]  # text is empty where labels would run into each other
+    highlights: list[DrawnPoint]
+    rows: list[TableRow] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Places on one axis, and the text of its values."""
+
+    place: Scale
+    ticks: list[Tick]
+    text: Callable[[float], str]
+
+
+def draw(panel: Lines) -> DrawnChart | None:
+    """Find the places of everything in `panel`; None where no line has a point. Error bars cannot be drawn here."""
+    if any(line.spread is not None for line in panel.lines):
+        raise ValueError("a chart of a page has no error bars; draw this panel with Plotly or matplotlib")
+    lines = [_thinned(line) for line in panel.lines]
+    points = [point for line in lines for point in line] + [(spot.x, spot.y) for spot in panel.highlights]
+    if not points:
+        return None
+    x, y = _x_axis(panel, [x for x, _ in points]), _y_axis(panel, [y for _, y in points])
+    by_x = [dict(line) for line in lines]
+    rows = []
+    for at in sorted({at for values in by_x for at in values}):
+        spots = [
+            DrawnPoint(x.place(at), y.place(values[at]), y.text(values[at]), line.style) if at in values else None
+            for line, values in zip(panel.lines, by_x, strict=True)
+        ]
+        note = f" ({panel.notes[at]})" if at in panel.notes else ""
+        rows.append(TableRow(x.place(at), f"{x.text(at)}{note}", spots))
+    return DrawnChart(
+        panel=panel,
+        lines=[" ".join(f"{x.place(a)},{round(100 - y.place(b), 2)}" for a, b in line) for line in lines],
+        x_ticks=x.ticks,
+        y_ticks=y.ticks,
+        marks=_drawn_marks([mark for mark in panel.marks if 0 <= x.place(mark.x) <= 100], x.place),
+        highlights=[DrawnPoint(x.place(spot.x), y.place(spot.y), spot.label, spot.style) for spot in panel.highlights],
+        rows=rows,
+    )
+
+
+def _x_axis(panel: Lines, values: Sequence[float]) -> Axis:
+    if panel.log_x:
+        return _logarithmic(values)
+    place = _linear(min(values), max(values))
+    ticks = nice_ticks(min(values), max(values), whole=True) if panel.x_ticks is None else panel.x_ticks
+
+    def text(value: float) -> str:
+        return f"{value:,.0f}"
+
+    return Axis(place, [Tick(place(x), text(x)) for x in ticks if 0 <= place(x) <= 100], text)
+
+
+def _y_axis(panel: Lines, values: Sequence[float]) -> Axis:
+    if panel.log_y:
+        return _logarithmic(values)
+    low, high = panel.y_limits or (_floor(values), max(values))
+    ticks = nice_ticks(low, high)
+    place = _linear(ticks[0], ticks[-1])
+    decimals = max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9))
+
+    def tick_text(value: float) -> str:
+        return f"{value:.{decimals}f}" if decimals <= MOST_TICK_DECIMALS else f"{value:.3g}"
+
+    def text(value: float) -> str:
+        return readable(value) if panel.decimals is None else f"{value:.{panel.decimals}f}"
+
+    return Axis(place, [Tick(place(y), tick_text(y)) for y in ticks], text)
+
+
+def _logarithmic(values: Sequence[float]) -> Axis:
+    """Place `values` between powers of ten, with a tick at every power."""
+    low, high = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
+    place = _linear(low, max(high, low + 1))
+    powers = [10.0**power for power in range(low, max(high, low + 1) + 1)]
+    ticks = [Tick(place(math.log10(power)), readable(power)) for power in powers]
+    return Axis(lambda value: place(math.log10(value)), ticks, readable)
+
+
+def nice_ticks(low: float, high: float, count: int = 5, whole: bool = False) -> list[float]:
+    """List about `count` round values (1, 2 or 5 times a power of ten apart) from at most `low` to at least `high`."""
+    if high <= low:
+        pad = abs(low) * 0.1 or 1.0
+        low, high = (low - pad, high + pad) if not whole else (low, low + 1)
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+    if whole:
+        step = max(1.0, step)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    digits = max(0, 3 - math.floor(math.log10(step)))  # counted from the step: there are pulls of 1e-14
+    return [round(index * step, digits) for index in range(first, last + 1)]
+
+
+def _floor(values: Sequence[float]) -> float:
+    """Start the axis at zero where that wastes little of the plot, otherwise at the smallest value."""
+    low, high = min(values), max(values)
+    return 0.0 if 0 <= low < 0.4 * high else low
+
+
+def _linear(low: float, high: float) -> Scale:
+    span = (high - low) or 1.0
+    return lambda value: round(100 * (value - low) / span, 2)
+
+
+def _thinned(line: Line) -> list[tuple[float, float]]:
+    """Keep every n-th point, counted from the last, so that no line is longer than MOST_POINTS."""
+    points = list(zip(line.x, line.y, strict=True))
+    stride = math.ceil(len(points) / MOST_POINTS) if points else 1
+    return points[::-1][::stride][::-1]
+
+
+def _drawn_marks(marks: Sequence[Mark], place: Scale) -> list[DrawnPoint]:
+    drawn: list[DrawnPoint] = []
+    last_labelled = -math.inf
+    for mark in sorted(marks, key=lambda mark: mark.x):
+        has_room = place(mark.x) - last_labelled >= ROOM_FOR_LABEL
+        last_labelled = place(mark.x) if has_room else last_labelled
+        drawn.append(DrawnPoint(place(mark.x), 100, mark.label if has_room else "", mark.style))
+    return drawn
