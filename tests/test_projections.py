@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ccp_dml.projections import IterativeProjections, Pace, Patience, ProximalPull
+from ccp_dml.projections import IterativeProjections, Pace, Patience, ProximalPull, mean_weights
 from ccp_dml.proxies import ClassProxies
 
 
@@ -329,6 +329,18 @@ def test_stale_proxies_end_a_problem_at_a_multiple_of_the_covering_radius(thresh
     assert [start.step for start in script.projections.starts] == starts
 
 
+def test_a_problem_lasts_at_least_as_long_as_its_pool_is_worth():
+    pace = Pace(staleness=1.4, at_least=5, check_every=2)
+    script = PacedScript([0.1, 0.2, 0.3], pace=pace, patience=3, max_evaluations=3)
+    script.projections.run()
+    assert [start.step for start in script.projections.starts] == [
+        0,
+        5,
+        10,
+    ]  # stale after 3 steps, and at step 4's evaluation
+    assert script.looks == 2 + 3  # at steps 5 and 10, and at the evaluations
+
+
 def test_looks_at_the_proxies_come_as_often_as_asked():
     script = PacedScript([0.1, 0.2], pace=Pace(staleness=99.0, check_every=3), patience=3, max_evaluations=2)
     script.projections.run()
@@ -363,3 +375,46 @@ def test_resuming_a_paced_run_after_any_evaluation_gives_the_same_events(stop, p
     assert first.events + second.events == whole.events
     assert second.projections.starts == whole.projections.starts
     torch.testing.assert_close(second.projections.pull.anchor, whole.projections.pull.anchor, rtol=0, atol=0)
+
+
+def test_new_proxies_keep_away_from_as_many_earlier_problems_as_are_remembered():
+    seen = {}
+    for remembered in (1, 2):
+        script = Script([0.1] * 7, patience=2, max_evaluations=7, remembered=remembered)
+        script.projections.run()
+        seen[remembered] = [event[2] for event in script.events if event[0] == "pool"]
+    assert seen[1] == [None, [11.0, -9.0], [21.0, -19.0]]
+    assert seen[2] == [None, [11.0, -9.0], [21.0, 11.0, -19.0, -9.0]]  # class by class, the latest first
+
+
+def test_a_problem_starts_from_the_mean_of_the_last_solutions():
+    script = Script([0.1] * 7, patience=2, max_evaluations=7, averaged=2)
+    script.projections.run()
+    anchors = [event[2] for event in script.events if event[0] != "pool"]
+    # The first solution is 1, the first of equal scores; from there on the second is 2.
+    assert anchors == [None, None, None, 1.0, 1.0, 1.0, 1.5]
+    assert script.network.weight.item() == 1.5 + 1
+
+
+def test_a_counter_has_no_mean():
+    first = {"weight": torch.tensor([1.0]), "batches": torch.tensor(3)}
+    second = {"weight": torch.tensor([2.0]), "batches": torch.tensor(8)}
+    mean = mean_weights([first, second])
+    assert mean["weight"].item() == 1.5
+    assert mean["batches"].item() == 8
+
+
+@pytest.mark.parametrize("stop", [2, 3, 5, 6])
+def test_remembered_proxies_and_averaged_solutions_survive_an_interruption(stop):
+    scores, options = [0.1] * 8, {"patience": 2, "remembered": 2, "averaged": 2}
+    whole = Script(scores, max_evaluations=8, **options)
+    whole.projections.run()
+    first = Script(scores, max_evaluations=stop, **options)
+    first.projections.run()
+    second = Script(scores[stop:], max_evaluations=8, **options)
+    second.projections.load_state_dict(first.projections.state_dict())
+    second.network.load_state_dict(first.network.state_dict())
+    second.projections.proxies.load_state_dict(first.projections.proxies.state_dict())
+    second.projections.run()
+    assert first.events + second.events == whole.events
+    assert torch.equal(second.network.weight, whole.network.weight)

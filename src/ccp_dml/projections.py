@@ -17,7 +17,7 @@ A baseline is the same loop with one problem that never ends by itself: no proxi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
@@ -53,6 +53,9 @@ class IterativeProjections:
             the latest. A network trained from scratch needs it: its first embeddings say nothing about classes, and
             proxies chosen among them lead nowhere.
         rewind: start each problem from the best weights of the previous one instead of the last ones (D10).
+        remembered: the proxies of so many earlier problems keep new ones at a distance; 1 as in the paper.
+        averaged: each problem starts from the mean of so many last solutions, and is pulled towards it; 1 as in the
+            paper: the last solution alone.
         space: where k-center measures distances (D6).
         seed: for the very first pick of the first selection (D5).
         after_reselection: called when the proxies have been moved, for instance to reset their Adam moments (D12).
@@ -76,6 +79,8 @@ class IterativeProjections:
         start_evaluations: int = 0,
         min_improvement: float = 1e-5,
         rewind: bool = False,
+        remembered: int = 1,
+        averaged: int = 1,
         space: Space = "raw",
         seed: int = 0,
         after_reselection: Callable[[], None] | None = None,
@@ -89,6 +94,7 @@ class IterativeProjections:
             raise ValueError("a pace by staleness needs embed_origins, which shows the proxies' images again")
         self.proxies, self.pull, self.embed_pool, self.embed_origins = proxies, pull, embed_pool, embed_origins
         self.rewind, self.space, self.seed = rewind, space, seed
+        self.remembered, self.averaged = remembered, averaged
         self.after_reselection, self.after_problem = after_reselection, after_problem
         self.max_evaluations, self.start_evaluations = max_evaluations, start_evaluations
         self.problem_patience = Patience(patience, min_improvement)
@@ -103,7 +109,8 @@ class IterativeProjections:
         self.reselection_clock = Stopwatch()
         self.selected_proxies: Tensor | None = None  # where the current problem's proxies started
         self.selected_images: Tensor | None = None  # (C, P), which of the pool's images they are
-        self.previous_proxies: Tensor | None = None
+        self.previous_proxies: Tensor | None = None  # (C, P, D) per problem remembered, the latest first
+        self.solutions: list[Snapshot] = []  # the last ones, as many as are averaged; empty unless these are several
         self.best_of_problem: Snapshot = {}
         self.best_proxies_of_problem: Tensor | None = None
         self.best_of_run: Snapshot = {}
@@ -136,9 +143,15 @@ class IterativeProjections:
             solution, proxies = self.best_of_problem, self.best_proxies_of_problem
             if self.rewind:
                 self.network.load_state_dict(solution)
+        if self.averaged > 1:
+            self.solutions = [*self.solutions, solution][-self.averaged :]
+            solution = mean_weights(self.solutions)
+            self.network.load_state_dict(solution)
         if self.pull is not None:
             self.pull.move_anchor(solution)
-        self.previous_proxies = proxies
+        if proxies is not None:
+            earlier = [] if self.previous_proxies is None else [self.previous_proxies]
+            self.previous_proxies = torch.cat([proxies, *earlier], dim=1)[:, : self.remembered * proxies.shape[1]]
 
     def reselect(self) -> None:
         """Draw and embed a pool, and move the proxies to its points farthest from one another and from rho_prev."""
@@ -193,7 +206,8 @@ class IterativeProjections:
             return True
         if pace.staleness is None or self.drift is None or self.covering_radius is None:
             return False
-        return self.drift.staleness > pace.staleness * self.covering_radius
+        too_soon = self.steps_of_problem < pace.at_least
+        return not too_soon and self.drift.staleness > pace.staleness * self.covering_radius
 
     @property
     def finished(self) -> bool:
@@ -203,7 +217,8 @@ class IterativeProjections:
     def count_step(self) -> None:
         """Take note of a training step, and look at the proxies where the pace asks for it."""
         self.steps += 1
-        if self.pace.staleness is not None and self.steps_of_problem % self.pace.check_every == 0:
+        waited = self.steps_of_problem - self.pace.at_least
+        if self.pace.staleness is not None and waited >= 0 and waited % self.pace.check_every == 0:
             self.look_at_proxies()
 
     def look_at_proxies(self) -> None:
@@ -253,6 +268,7 @@ class IterativeProjections:
             "run_patience": self.run_patience.state_dict(),
             "anchor": {} if self.pull is None else self.pull.anchor,
             "previous_proxies": self.previous_proxies,
+            "solutions": self.solutions,
             "best_of_problem": self.best_of_problem,
             "best_proxies_of_problem": self.best_proxies_of_problem,
             "best_of_run": self.best_of_run,
@@ -270,7 +286,7 @@ class IterativeProjections:
         self.run_patience.load_state_dict(state["run_patience"])
         if self.pull is not None:
             self.pull.anchor = state["anchor"]
-        self.previous_proxies = state["previous_proxies"]
+        self.previous_proxies, self.solutions = state["previous_proxies"], list(state["solutions"])
         self.best_of_problem = state["best_of_problem"]
         self.best_proxies_of_problem = state["best_proxies_of_problem"]
         self.best_of_run = state["best_of_run"]
@@ -361,11 +377,14 @@ class Pace:
         steps: a problem ends after so many steps. None: however many it takes.
         staleness: a problem ends when the mean distance between proxies and the present embeddings of their images
             exceeds this multiple of the covering radius that the proxies had when they were chosen. None: never.
+            A multiple above 1 is hardly ever reached by proxies that are trained until they coalesce.
+        at_least: steps that a problem lasts however stale its proxies are: choosing new ones has a price, too.
         check_every: steps between two looks at the staleness.
     """
 
     steps: int | None = None
     staleness: float | None = None
+    at_least: int = 0
     check_every: int = 10
 
 
@@ -376,6 +395,14 @@ class ProblemStart:
     problem: int
     step: int
     covering_radius: float | None  # of its proxies over the pool they were chosen from; None: it has no proxies
+
+
+def mean_weights(solutions: Sequence[Snapshot]) -> Snapshot:
+    """Average snapshots weight by weight; what is not a floating-point number, such as a counter, is the last one's."""
+    return {
+        name: torch.stack([solution[name] for solution in solutions]).mean(0) if last.is_floating_point() else last
+        for name, last in solutions[-1].items()
+    }
 
 
 def snapshot(module: nn.Module) -> Snapshot:

@@ -85,3 +85,16 @@ def test_mnist():
 def test_glyphs_give_c1_a_margin_that_short_vectors_do_not_meet():
     """At .5 and .6 all embeddings became one short vector, and nothing was learned (docs/results.md)."""
     assert complete(resolve(["glyphs", "c1"]).config).loss.arguments["margin"] >= 0.7
+
+
+@pytest.mark.parametrize("name", [*IMAGE_SETS, "mnist"])
+def test_the_paper_s_data_sets_keep_the_paper_s_pace_and_objective(name):
+    ccp = resolve([name, "c2-ccp"], []).config.ccp
+    assert (ccp.until, ccp.patience, ccp.pair_weight, ccp.proxy_length) == ("stall", 3, 0.1, "embedded")
+    assert (ccp.remembered_problems, ccp.averaged_solutions) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["folder", "csv"])
+def test_ones_own_images_choose_stale_proxies_anew_and_keep_the_loss_inside_the_batch(name):
+    ccp = resolve([name, "c2-ccp"], []).config.ccp
+    assert (ccp.until, ccp.pair_weight) == ("stale", 1.0)

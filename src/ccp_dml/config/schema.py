@@ -111,7 +111,7 @@ class CcpConfig(ConfigSection):
     )
     patience: int = Field(3, ge=1, description="evaluations without improvement that end a problem (D3)")
     staleness: float = Field(
-        1.0, gt=0, description="proxies are stale at so many covering radii from their images; with until = stale"
+        0.75, gt=0, description="proxies are stale at so many covering radii from their images; with until = stale"
     )
     check_every: int = Field(10, ge=1, description="steps between two looks at the staleness; with until = stale")
     steps_per_problem: int = Field(100, ge=1, description="with until = steps")
@@ -121,6 +121,12 @@ class CcpConfig(ConfigSection):
     )
     space: Literal["raw", "normalised"] = Field("raw", description="where k-center measures distances (D6)")
     rewind: bool = Field(False, description="start each problem from the best weights, not the last ones (D10)")
+    remembered_problems: int = Field(
+        1, ge=1, description="earlier problems whose proxies the selection keeps away from; 1: the paper"
+    )
+    averaged_solutions: int = Field(
+        1, ge=1, description="last solutions whose mean the next problem starts from; 1: the paper"
+    )
     reset_moments: bool = Field(False, description="forget the proxies' Adam moments at reselection (D12)")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from ccp_dml.config.schema import CcpConfig, Config
+from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import Batch, TrainingBatches, evaluation_batches, load_rows, loader_processes
 from ccp_dml.data.sampler import ClassBalancedBatches
@@ -109,13 +109,15 @@ class TrainingRun:
             pull=pull,
             embed_pool=self.embed_pool if self.proxies is not None else None,
             embed_origins=self.embed_origins if self.proxies is not None else None,
-            pace=pace_of(ccp) if alternating else None,
+            pace=pace_of(config, len(learned.class_names)) if alternating else None,
             patience=ccp.patience if alternating and ccp.until != "steps" else None,
             run_patience=train.patience,
             max_evaluations=evaluations_left(self.trainer),
             start_evaluations=math.ceil(ccp.start_step / train.evaluate_every),
             min_improvement=train.min_improvement,
             rewind=ccp.rewind,
+            remembered=ccp.remembered_problems,
+            averaged=ccp.averaged_solutions,
             space=ccp.space,
             seed=derive_seed(seed, "selection"),
             after_reselection=self.reset_moments_of_proxies if ccp.reset_moments else None,
@@ -216,11 +218,18 @@ def evaluations_left(trainer: Trainer) -> int | None:
     return math.ceil(max(0, trainer.max_steps - trainer.step) / trainer.evaluate_every)
 
 
-def pace_of(ccp: CcpConfig) -> Pace:
-    """What ends a problem besides a stall of the validation scores (D30)."""
+def pace_of(config: Config, classes: int) -> Pace:
+    """What ends a problem besides a stall of the validation scores (D30).
+
+    However stale its proxies are, a problem trains on as many images as its pool held: with thousands of classes, new
+    proxies every few steps would cost more than the steps.
+    """
+    ccp, train = config.ccp, config.train
+    pool = classes * pool_size(ccp.pool_per_class, ccp.proxies_per_class)
     return Pace(
         steps=ccp.steps_per_problem if ccp.until == "steps" else None,
         staleness=ccp.staleness if ccp.until == "stale" else None,
+        at_least=math.ceil(pool / (train.classes_per_batch * train.images_per_class)),
         check_every=ccp.check_every,
     )
 
