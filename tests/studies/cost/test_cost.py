@@ -128,8 +128,10 @@ def test_ccp_holds_its_proxies_and_the_weights_that_pull(planned):
     plain, ccp = (training.samples["state"][0] for training in trainings)
     # Weights, gradients, two moments of Adam and the best snapshot; Adam counts steps in a number per parameter.
     assert plain == pytest.approx(5 * weights, abs=64)
-    # Proxies with gradient and moments, as selected, as the best and as the previous ones; the weights that pull.
-    assert ccp - plain == pytest.approx(weights + 7 * proxies, abs=64)
+    # Proxies with gradient and moments, as selected, as the best and as the previous ones; the images they were chosen
+    # from; the weights that pull.
+    images = trainings[1].projections.selected_images.nbytes
+    assert ccp - plain == pytest.approx(weights + 7 * proxies + images, abs=64)
 
 
 def test_shared_memory_counts_once():
