@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo demo-search test lint docs bench clean
 .DELETE_ON_ERROR:
 
 # A demo that was interrupted goes on where it stopped.
@@ -12,6 +12,11 @@ demo: .venv/ready
 	$(BIN)/ccp train glyphs c2 --out runs/demo/c2 $(call resume,runs/demo/c2)
 	$(BIN)/ccp train glyphs c2-ccp --out runs/demo/c2-ccp $(call resume,runs/demo/c2-ccp)
 	$(BIN)/ccp report runs/demo/c2 runs/demo/c2-ccp --out runs/demo/report.html
+
+# The network of `make demo`, searching the glyphs it never saw. CHECK=1 starts it, asks once and stops.
+demo-search: .venv/ready
+	test -f runs/demo/c2-ccp/result.json || $(BIN)/ccp train glyphs c2-ccp --out runs/demo/c2-ccp $(call resume,runs/demo/c2-ccp)
+	$(BIN)/python tools/demo_search.py runs/demo/c2-ccp $(if $(CHECK),--check)
 
 # One process per core; the tests of a file stay together, as they share what is slow to make.
 test: .venv/ready
@@ -29,6 +34,7 @@ docs: .venv/ready
 bench: .venv/ready
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/retrieval.py
+	$(BIN)/python benchmarks/search.py
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'

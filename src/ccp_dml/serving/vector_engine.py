@@ -25,6 +25,7 @@ from ccp_dml.serving.where import Value, as_milvus, parse_where
 
 ABOUT = "_about"
 BATCH = 500
+IDS_PER_QUESTION = 4_000
 ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_TEXT = 60_000  # bytes; Milvus stores up to 65,535 in a text
@@ -78,6 +79,7 @@ class MilvusGallery:
         self.count = int(row["count(*)"])
         self._attribute_names: list[str] = header["attributes"]
         self._pieces: int = header["pieces"]
+        self._next_id: int = header["next_id"]
 
     @classmethod
     def open(cls, text: str) -> "MilvusGallery":
@@ -125,7 +127,7 @@ class MilvusGallery:
         return np.array([found[number] for number in ids], dtype=np.float32).reshape(-1, self.model.dim)
 
     def sample(self, limit: int) -> Sample:
-        ids = np.array(sorted(stored_ids(self.client, self.collection)), dtype=np.int64)
+        ids = np.array(sorted(stored_ids(self.client, self.collection, self._next_id)), dtype=np.int64)
         if len(ids) > limit:
             random = np.random.default_rng(derive_seed(0, "sample of an index", self.model.digest))
             ids = ids[np.sort(random.choice(len(ids), size=limit, replace=False))]
@@ -182,7 +184,8 @@ def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | Non
         done += len(part)
         if report is not None:
             report(done, len(ids))
-    extra = sorted(stored_ids(client, name) - set(ids))
+    next_id = max(index.manifest.next_id, 0 if header is None else header["next_id"])
+    extra = sorted(stored_ids(client, name, next_id) - set(ids))
     for part in _parts(extra):
         _with_patience(lambda part=part: client.delete(name, filter=f"id in {part}"))  # type: ignore[misc]
     _write_about(client, name, index, is_complete=True)
@@ -197,11 +200,17 @@ def connect(engine: str) -> Any:
         import pymilvus
     except ImportError:
         raise UserError("A vector engine needs pymilvus: pip install 'ccp-dml[milvus]'.") from None
-    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what fails is said once, by us
+    for logger in ("pymilvus", "milvus_lite"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL)  # what fails is said once, by us
     where = engine if "://" in engine else str(Path(engine).expanduser())
     try:
         return pymilvus.MilvusClient(where, token=os.environ.get("MILVUS_TOKEN", ""), timeout=20)
     except Exception as error:  # of gRPC, of the embedded engine, of pymilvus: whatever its version raises
+        if "://" not in engine:
+            raise UserError(
+                f"{engine} cannot be opened ({_first_line(error)}): an embedded engine serves one process at a time; "
+                "stop the other one, or push to a Milvus server."
+            ) from None
         raise UserError(f"The vector engine {engine} cannot be reached ({_first_line(error)}).") from None
 
 
@@ -214,12 +223,13 @@ def read_header(client: Any, name: str) -> dict[str, Any] | None:
     return json.loads(rows[0]["text"]) if rows else None
 
 
-def stored_ids(client: Any, name: str) -> set[int]:
-    pages = client.query_iterator(name, filter="", output_fields=["id"], batch_size=1000)
+def stored_ids(client: Any, name: str, next_id: int) -> set[int]:
+    """The ids below `next_id` that a collection holds."""
     found: set[int] = set()
-    while rows := pages.next():
+    for first in range(0, next_id, IDS_PER_QUESTION):
+        condition = f"id >= {first} and id < {min(first + IDS_PER_QUESTION, next_id)}"
+        rows = _with_patience(lambda condition=condition: client.query(name, filter=condition, output_fields=["id"]))  # type: ignore[misc]
         found.update(row["id"] for row in rows)
-    pages.close()
     return found
 
 
@@ -277,6 +287,7 @@ def _write_about(client: Any, name: str, index: SearchIndex, is_complete: bool) 
         "complete": is_complete,
         "attributes": list(values),
         "pieces": len(pieces),
+        "next_id": index.manifest.next_id,
     }
     texts = [json.dumps(header), *pieces]
     rows = [{"id": number, "vector": [0.0, 0.0], "text": piece} for number, piece in enumerate(texts)]

@@ -55,8 +55,15 @@ def run_server(app: "FastAPI", listener: socket.socket, on_start: Callable[[], N
     """Answer on an open socket until SIGINT or SIGTERM; what is being answered then is finished first."""
     import uvicorn
 
+    async def ending_quietly(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not server.should_exit:
+                raise  # else it took longer than a stopped server waits, which is no fault to report
+
     settings = uvicorn.Config(
-        app,
+        ending_quietly,
         log_level="warning",
         timeout_graceful_shutdown=SECONDS_TO_FINISH,
         server_header=False,

@@ -64,7 +64,8 @@ export class IndexMap {
     this.canvas.height = height * scale;
     const pen = this.canvas.getContext("2d");
     pen.scale(scale, scale);
-    const size = Math.min(7, Math.max(2, 2.2 * Math.sqrt(this.zoom)));
+    const room = Math.sqrt(1000 / Math.max(100, this.points.ids.length)); // fewer points are larger
+    const size = Math.min(8, Math.max(1.8, 2.6 * room * Math.sqrt(this.zoom)));
     const light = this.dark.matches ? 68 : 42;
     const rings = [];
     this.points.ids.forEach((id, place) => {

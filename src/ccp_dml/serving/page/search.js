@@ -305,7 +305,7 @@ function fillIn(facts) {
 async function offerStart() {
   const { ids, labels, classes } = await ask("/index/map");
   const step = Math.max(1, Math.floor(ids.length / 24));
-  say("Drop a picture, or start from one of these:");
+  get("summary").textContent = "Drop a picture, or start from one of these:";
   for (let place = 0; place < ids.length && place < 24 * step; place += step) {
     const item = make("li");
     item.append(card(ids[place], classes[labels[place]] ?? null, []));
@@ -355,6 +355,7 @@ function openHash() {
   return Boolean(id);
 }
 
+get("settings").open = innerWidth > 800; // on a phone the results come first
 listen();
 try {
   fillIn(await ask("/index"));
