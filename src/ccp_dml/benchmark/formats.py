@@ -1,4 +1,4 @@
-"""A benchmark's table as Markdown, CSV, LaTeX and on the terminal. Scores in percent, as the paper prints them."""
+"""Write the table of a benchmark as Markdown, CSV and LaTeX, and print it. Scores are in percent, as in the paper."""
 
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,18 @@ def write_tables(folder: Path, table: BenchmarkTable) -> None:
 
 
 def own_score(cell: Cell) -> str:
-    """`21.03 ± 0.41`, or `21.03` of a single run."""
+    """Write mean and spread, as in `21.03 ± 0.41`, or `21.03` for a single run."""
     sd = "" if cell.score.sd is None else f" ± {percent(cell.score.sd, 2)}"
     return percent(cell.score.mean, 2) + sd
 
 
 def paper_and_gap(cell: Cell) -> str:
-    """`21.01, +0.02`; empty where the paper has no score."""
+    """Write the paper's score and the gap to it, as in `21.01, +0.02`; empty where the paper has none."""
     return "" if cell.gap is None else f"{percent(cell.paper, 2)}, {100 * cell.gap:+.2f}"
 
 
 def runs_of(row: TableRow, places: list[int]) -> str:
-    """How many runs the scores of a group of columns are the mean of."""
+    """Tell how many runs a group of columns averages over."""
     numbers = {cell.score.n for place in places if (cell := row.cells[place]) is not None}
     return "/".join(map(str, sorted(numbers))) or MISSING
 
@@ -71,7 +71,7 @@ def as_plain_csv(table: BenchmarkTable) -> str:
 
 
 def table_values(table: BenchmarkTable) -> list[dict[str, Any]]:
-    """An entry per method and score; fractions, for machines."""
+    """List all scores for machines: an entry per method and score, as fractions."""
     return [
         {
             "method": row.method,
@@ -93,7 +93,7 @@ def table_values(table: BenchmarkTable) -> list[dict[str, Any]]:
 
 
 def as_latex(table: BenchmarkTable) -> str:
-    """A `tabular` for the booktabs package, with the notes below it."""
+    """Make a `tabular` for the booktabs package, with the notes below it."""
     groups = table.groups()
     layout = "l" + "".join("r" * (len(places) + 1) for _, places in groups)
     heads = " & ".join(
@@ -137,7 +137,7 @@ def latex_text(text: str) -> str:
 
 
 def as_terminal(table: BenchmarkTable) -> Group:
-    """A small table per group of columns, as terminals are narrow; the paper's score and the gap stand below ours."""
+    """Make a small table per group of columns, as terminals are narrow. The paper's score stands below ours."""
     shown: list[Table | Text] = []
     for group, places in table.groups():
         part = Table(title=f"{table.title}: {group} (%)", title_justify="left")

@@ -1,4 +1,4 @@
-"""The paper's figure of relative improvements: what proxies, XBM and CCP each add to a plain loss."""
+"""Draw the paper's figure of relative improvements: what proxies, XBM and CCP each add to a plain loss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""From the folders of a benchmark to its results, tables and figure."""
+"""Collect the results of a benchmark from its runs, and write its tables and figure."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +45,7 @@ def write_outcome(
 
 
 def collect(request: BenchmarkRequest, planned: Sequence[BenchmarkRun], folder: Path) -> list[ResultRow]:
-    """A row per finished run and metric and, for MLRC, per ensemble and metric."""
+    """Make a row per score of each finished run and, for MLRC, of each ensemble."""
     rows = []
     setting: EvaluationSetting = "separated" if request.protocol == "mlrc" else "single"
     for one in planned:
@@ -71,7 +71,7 @@ def rows_of(
     folder: Path,
     result: dict[str, Any] | None,
 ) -> list[ResultRow]:
-    """The rows of one model's test scores, or of an ensemble's, which has no result of its own."""
+    """Make the rows of one model's test scores, or of an ensemble's; an ensemble has no `result`."""
     config, facts = one.run.config, result or {}
     where = one.run.folder if result is not None else one.run.folder.parent
     return [
@@ -98,7 +98,7 @@ def rows_of(
 
 
 def shown_metrics(test: dict[str, Any], setting: EvaluationSetting) -> dict[str, float]:
-    """MLRC reports P@1, P@R and MAP@R; the conventional protocol R@k first, of which R@1 is P@1."""
+    """Choose the scores of a setting: MLRC has P@1, P@R and MAP@R, the conventional protocol R@k instead of P@1."""
     if setting != "single":
         return {metric: test[metric] for metric in MLRC_METRICS}
     recalls = {f"recall_at_{k}": value for k, value in test["recall_at"].items()}
@@ -106,6 +106,7 @@ def shown_metrics(test: dict[str, Any], setting: EvaluationSetting) -> dict[str,
 
 
 def missing_runs(planned: Sequence[BenchmarkRun], methods: Sequence[str]) -> list[str]:
+    """Say how many runs of a method are finished where some are not."""
     notes = []
     for method in methods:
         states = [state_of(one.run.folder).state for one in planned if one.method == method]

@@ -1,4 +1,4 @@
-"""The HTML report of a whole benchmark: one page over all its runs, each of which has a page of its own."""
+"""Write the HTML report of a benchmark: its table, curves and cost, with links to the reports of its runs."""
 
 import os
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from ccp_dml.reports.sections.overview import Section
 
 
 def write_benchmark_report(benchmark: BenchmarkFolder, out: Path) -> Path:
-    """Write the report to the file `out`, whole or not at all; the file's path."""
+    """Write the report to the file `out`, and return its path."""
     out = page_file(out)
     parts = present(
         outcome(benchmark),
@@ -36,7 +36,7 @@ def write_benchmark_report(benchmark: BenchmarkFolder, out: Path) -> Path:
 
 
 def outcome(benchmark: BenchmarkFolder) -> Section:
-    """The table with the paper's scores beside ours and, above it, which method won and by how much."""
+    """Show the table and, above it, which method won and by how much."""
     finished = sum(run.finished for run in benchmark.runs.values())
     content = {
         "table": benchmark.table,
@@ -53,7 +53,7 @@ def outcome(benchmark: BenchmarkFolder) -> Section:
 
 
 def headline(table: BenchmarkTable) -> dict[str, Any] | None:
-    """The best method by MAP@R of the last group of columns, and its lead over the first method."""
+    """Find the best method by MAP@R in the last group of columns, and its lead over the first method."""
     places = [place for place, column in enumerate(table.columns) if column.metric == "map_at_r"]
     if not places or len(table.rows) < 2:
         return None
@@ -73,7 +73,7 @@ def headline(table: BenchmarkTable) -> dict[str, Any] | None:
 
 
 def curves(benchmark: BenchmarkFolder) -> Section | None:
-    """Validation MAP@R over the steps, each method the mean of its runs as far as all of them came."""
+    """Draw validation MAP@R over the steps: the mean of each method's runs, as far as all of them came."""
     lines = []
     for style, (method, runs) in enumerate(benchmark.methods().items()):
         curve = mean_curve(runs, "map_at_r")
@@ -86,7 +86,7 @@ def curves(benchmark: BenchmarkFolder) -> Section | None:
 
 
 def mean_curve(runs: Sequence[RunFolder], key: str) -> list[tuple[float, float]]:
-    """The mean over `runs` at each step that all of them evaluated at."""
+    """Average `runs` at each step at which all of them were evaluated."""
     values = [
         {row["step"]: value for row in run.metrics if (value := number(row.get(key))) is not None} for run in runs
     ]
@@ -95,13 +95,13 @@ def mean_curve(runs: Sequence[RunFolder], key: str) -> list[tuple[float, float]]
 
 
 def cost(benchmark: BenchmarkFolder) -> Section | None:
-    """What a run of each method cost in the mean, and as a ratio to the first method."""
+    """Show the mean cost of a run of each method, and ratios to the first method."""
     methods = benchmark.methods()
     return cost_table({method: Cost.mean([Cost.of(run) for run in runs]) for method, runs in methods.items()})
 
 
 def runs(benchmark: BenchmarkFolder, page: Path) -> Section | None:
-    """A line per run, with a link from `page` to its own report."""
+    """List the runs, with links from `page` to their own reports."""
     rows = [
         {
             "name": name,
@@ -117,11 +117,12 @@ def runs(benchmark: BenchmarkFolder, page: Path) -> Section | None:
 
 
 def reproduction(benchmark: BenchmarkFolder) -> Section:
+    """Show the command that runs the benchmark again."""
     return Section("reproduce", "How to reproduce", "section_reproduction.html", {"command": benchmark.command()})
 
 
 def _link(target: Path, page: Path) -> str | None:
-    """From the page to a file beside or below it; None where there is no such file."""
+    """Make a relative link from `page` to `target`; None where there is no such file."""
     if not target.is_file():
         return None
     return quote(Path(os.path.relpath(target.resolve(), page.resolve().parent)).as_posix())

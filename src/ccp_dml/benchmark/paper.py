@@ -1,4 +1,4 @@
-"""The paper's results, found by the names that this package uses."""
+"""Look up the paper's results by the names that this package uses."""
 
 import csv
 from functools import cache
@@ -23,7 +23,7 @@ METHODS = {
     "soft-triple": "SoftTriple",
     "hpl-pa": "HPL-PA",
 }
-"""Method recipe -> the paper's name. Where the paper has a variant it is the large one, as the recipes are."""
+"""Method recipe -> the paper's name. Of methods in two sizes it is the large one, as the recipes are."""
 
 DATASETS = {"cub": "CUB", "cars196": "Cars196", "sop": "SOP", "inshop": "In-shop"}
 BACKBONES = {"bn_inception": "BN-Inception", "resnet50": "ResNet50"}
@@ -45,7 +45,7 @@ Key = tuple[str, str, str, str, str, str]  # protocol, dim, dataset, backbone, m
 
 @cache
 def table() -> dict[Key, float]:
-    """Every score of the paper, as a fraction."""
+    """Read every score of the paper, as a fraction."""
     with (resources.files("ccp_dml") / "benchmark" / "paper_results.csv").open(encoding="utf-8") as file:
         return {
             (row["protocol"], row["dim"], row["dataset"], row["backbone"], row["method"], METRICS[row["metric"]]): (
@@ -57,14 +57,14 @@ def table() -> dict[Key, float]:
 
 
 def paper_backbone(backbone: str, setting: EvaluationSetting) -> str:
-    """The backbone of the paper to compare with: the same where the paper has it, otherwise its usual one."""
+    """Choose the backbone of the paper to compare with: the same where the paper has it, otherwise its usual one."""
     architecture = backbone.partition(".")[0]
     same = setting == "single" and architecture in BACKBONES
     return architecture if same else BACKBONE
 
 
 def paper_score(setting: EvaluationSetting, dataset: str, backbone: str, method: str, metric: str) -> float | None:
-    """The paper's score as a fraction; None where the paper has none. `dataset` and `method` are recipe names."""
+    """Look up a score, as a fraction; None where the paper has none. `dataset` and `method` are recipe names."""
     if dataset not in DATASETS or method not in METHODS:
         return None
     protocol, dim = PROTOCOLS[setting]

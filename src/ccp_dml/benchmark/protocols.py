@@ -1,4 +1,8 @@
-"""The MLRC protocol: a model per fold of the training classes; the mean of their scores, and one ensemble of them."""
+"""Plan the runs of the two protocols, MLRC and conventional, and score the ensembles of MLRC.
+
+MLRC trains a model per fold of the training classes, and reports the mean of their scores and one ensemble of them. The
+conventional protocol trains one model on all training classes.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +21,7 @@ from ccp_dml.runs.scoring import concatenate, score_embeddings
 
 
 def plan_mlrc(request: BenchmarkRequest, folder: Path) -> list[BenchmarkRun]:
-    """All runs, repeat by repeat, so that every method has some result early."""
+    """Plan all runs, repeat by repeat, so that every method has some result early."""
     return [
         planned
         for repeat in range(request.repeats)
@@ -27,7 +31,7 @@ def plan_mlrc(request: BenchmarkRequest, folder: Path) -> list[BenchmarkRun]:
 
 
 def plan_folds(request: BenchmarkRequest, folder: Path, method: str, repeat: int) -> list[BenchmarkRun]:
-    """The models of one method and repeat.
+    """Plan the models of one method and repeat.
 
     Each has a seed of its own, as an ensemble gains from models that started differently; methods share these seeds.
     """
@@ -50,7 +54,7 @@ def plan_folds(request: BenchmarkRequest, folder: Path, method: str, repeat: int
 
 
 def ensemble_scores(folds: Sequence[BenchmarkRun], device: torch.device) -> dict[str, Any] | None:
-    """Scores of the concatenated models of one method and repeat (D26), computed once; None while one is missing."""
+    """Score the concatenated models of one method and repeat (D26), once; None while one is missing."""
     config, folders = folds[0].run.config, [fold.run.folder for fold in folds]
     if len(folds) < config.protocol.folds or any(state_of(folder).state != "done" for folder in folders):
         return None
@@ -72,7 +76,7 @@ RECIPE = "conventional"
 
 
 def plan_conventional(request: BenchmarkRequest, folder: Path) -> list[BenchmarkRun]:
-    """All runs, repeat by repeat. The protocol's recipe comes after the method's: it decides the batch's shape."""
+    """Plan all runs, repeat by repeat. The protocol's recipe comes after the method's: it decides the batch's shape."""
     planned = []
     for repeat in range(request.repeats):
         for method in request.methods:
@@ -86,6 +90,6 @@ def plan_conventional(request: BenchmarkRequest, folder: Path) -> list[Benchmark
 
 
 def protocol_recipe(backbone: str) -> str:
-    """The recipe with the backbone's own batch size where there is one: `conventional-resnet50`."""
+    """Name the protocol's recipe for a backbone: `conventional-resnet50` where there is one, else `conventional`."""
     own = f"{RECIPE}-{backbone.partition('.')[0]}"
     return own if own in shipped_recipes("protocols") else RECIPE

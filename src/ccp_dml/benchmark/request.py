@@ -1,4 +1,4 @@
-"""Plan what a benchmark is asked to do: its runs, its folder, and how a later command may extend it."""
+"""Name the folder of a benchmark, and extend its request by what a later command adds."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

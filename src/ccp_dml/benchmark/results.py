@@ -1,4 +1,4 @@
-"""The results of a benchmark as rows of results.csv: one per run and score."""
+"""Keep the results of a benchmark as rows of results.csv, one per run and score."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields

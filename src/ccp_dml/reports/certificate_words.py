@@ -1,4 +1,4 @@
-"""A certificate in words and in rows, the same on the terminal and on the page."""
+"""Say a certificate in sentences and rows, for the page, and print them as tables on the terminal."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +31,8 @@ class ViolationRow:
 
 @dataclass(frozen=True)
 class CoveringRow:
+    """The radii that cover the classes of one set, as text."""
+
     group: str
     centres: str  # what covers
     classes: str
@@ -39,13 +41,14 @@ class CoveringRow:
 
 
 def set_names(certificate: Certificate) -> dict[str, str]:
-    """The three sets as a reader should think of them, by their key."""
+    """Name the three sets for a reader, by their key in the certificate."""
     held_out_images = certificate["hold_out"] == "images"
     validation = "held-out images" if held_out_images else "validation classes"
     return {"training": "training classes", "validation": validation, "test": "test classes"}
 
 
 def constraint_text(certificate: Certificate) -> str:
+    """Say which chance constraint was measured."""
     own = certificate["constraint"]
     text = f"Two images of one class should be closer than beta = {own['beta']:.4g}, all others farther. "
     text += f"This beta is {own['origin']}" if own["origin"] == "as given" else f"Beta is {own['origin']}"
@@ -56,7 +59,7 @@ def constraint_text(certificate: Certificate) -> str:
 
 
 def threshold_text(certificate: Certificate) -> str:
-    """What a product needs: the threshold, and what it did on classes that did not choose it."""
+    """Say which threshold to use, and what it did on classes that it was not chosen on."""
     threshold = certificate["threshold"]
     if threshold is None:
         return "No threshold could be chosen, as the validation images are all of one class."
@@ -78,6 +81,7 @@ def threshold_text(certificate: Certificate) -> str:
 
 
 def violation_rows(certificate: Certificate) -> Iterator[ViolationRow]:
+    """List the pairs on the wrong side of beta, by set and kind."""
     names = set_names(certificate)
     for key, part in certificate["sets"].items():
         for kind, kind_name in KINDS.items():
@@ -98,6 +102,7 @@ def violation_rows(certificate: Certificate) -> Iterator[ViolationRow]:
 
 
 def covering_rows(certificate: Certificate) -> Iterator[CoveringRow]:
+    """List the radii that cover the classes of each set."""
     names = set_names(certificate)
     centres = {"covering": "k of its own images, mean over k", "covering_by_proxies": "its proxies"}
     for key, part in certificate["sets"].items():
@@ -109,7 +114,7 @@ def covering_rows(certificate: Certificate) -> Iterator[CoveringRow]:
 
 
 def notes(certificate: Certificate) -> list[str]:
-    """What must be known to read the numbers rightly."""
+    """Say what a reader must know to understand the numbers."""
     said = [
         f"Estimates are from all pairs, intervals ({confidence_text(certificate)}, exact) from pairs that share no "
         "image, for further images of the same classes, or no class, for further classes like these.",
@@ -136,16 +141,17 @@ def notes(certificate: Certificate) -> list[str]:
 
 
 def confidence_text(certificate: Certificate) -> str:
+    """Write the confidence of all intervals, for example "95 %"."""
     return f"{100 * certificate['terms']['confidence']:g} %"
 
 
 def interval_text(measured: dict[str, Any]) -> str:
-    """For example "0.8 to 1.6"; a rate of no pairs could be anything."""
+    """Write the interval of a rate, for example "0.8 to 1.6"; there is none without pairs."""
     return f"{rate(measured['low'])} to {rate(measured['high'])}" if measured["pairs"] else MISSING
 
 
 def certificate_tables(certificate: Certificate) -> Iterator[RenderableType]:
-    """Sentences and tables, in the order in which to print them."""
+    """List sentences and tables for the terminal, in the order in which to print them."""
     yield Text(constraint_text(certificate))
     yield _violations(certificate)
     yield Text(threshold_text(certificate))

@@ -18,7 +18,7 @@ class ComparedScore:
     relative_gain: float | None  # the gain as a share of the first run's score
 
     def gain_text(self) -> str:
-        """For example "+10.1 points (+29.9 %)"; empty where there is nothing to compare with."""
+        """Write the gain, for example "+10.1 points (+29.9 %)"; empty where there is nothing to compare with."""
         if self.gain is None:
             return ""
         relative = "" if self.relative_gain is None else f" ({100 * self.relative_gain:+.1f} %)"
@@ -27,6 +27,8 @@ class ComparedScore:
 
 @dataclass(frozen=True)
 class ComparedRun:
+    """One run of a comparison."""
+
     run: RunFolder
     label: str
     scores: dict[str, ComparedScore]  # by the score's key in result.json
@@ -34,7 +36,7 @@ class ComparedRun:
 
 
 def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
-    """Test scores of all runs; the first is what the others are measured against."""
+    """Compare the test scores of all runs with those of the first."""
     values = {key: [run.score("test", key) for run in runs] for key in SCORE_TITLES}
     return [
         ComparedRun(
@@ -48,7 +50,7 @@ def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
 
 
 def differing_settings(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
-    """Dotted keys whose values differ between runs, with one value per run; None where a run has no such key."""
+    """Find the dotted keys whose values differ, with one value per run; None where a run has no such key."""
     settings = [run.settings() for run in runs]
     keys = dict.fromkeys(key for one in settings for key in one)
     values = {key: [one.get(key) for one in settings] for key in keys}

@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained page about one run, or about several compared."""
+"""Write the HTML report: one self-contained page about one run, or comparing several."""
 
 import base64
 import dataclasses
@@ -30,7 +30,7 @@ SCRIPTS = ("report.js", "map.js")
 
 
 def write_report(runs: Sequence[Path], out: Path) -> Path:
-    """Write the report of the run folders `runs` to the file `out`, whole or not at all; the file's path."""
+    """Write the report of the run folders `runs` to the file `out`, and return its path."""
     out = page_file(out)
     write_text(out, render(read_runs(runs)))
     return out
@@ -42,7 +42,7 @@ def write_report_of(run: Path, result: dict[str, Any]) -> None:
 
 
 def page_file(out: Path) -> Path:
-    """`out` as the file to write a page to."""
+    """Check that a page can be written to the file `out`, and return its path."""
     if Path(out).is_dir():
         raise UserError(
             f"{out} is a folder; give the file that the report is to be written to, such as {out / layout.REPORT}."
@@ -53,7 +53,7 @@ def page_file(out: Path) -> Path:
 
 
 def render(runs: Sequence[RunFolder]) -> str:
-    """The whole page about runs as text."""
+    """Make the whole page about `runs`."""
     title = " and ".join(run_labels(runs)) if len(runs) < 4 else f"{len(runs)} runs"
     if len(runs) == 1:
         return fill(title, "Training report", sections_of_one(runs[0]))
@@ -61,7 +61,7 @@ def render(runs: Sequence[RunFolder]) -> str:
 
 
 def fill(title: str, kind: str, sections: Sequence[Section]) -> str:
-    """A page of the given sections as text; `kind` says what it is a report of."""
+    """Make a page of the given sections; `kind` stands above the title and says what is reported."""
     jinja = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -83,6 +83,7 @@ def fill(title: str, kind: str, sections: Sequence[Section]) -> str:
 
 
 def sections_of_one(run: RunFolder) -> list[Section]:
+    """Make the sections of the page about one run, in their order."""
     return present(
         overview.summary(run),
         curves.curves([run]),
@@ -101,6 +102,7 @@ def sections_of_one(run: RunFolder) -> list[Section]:
 
 
 def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
+    """Make the sections that compare runs, then one section per run."""
     shared = shared_queries(runs)
     places_shown = [place for place, _ in with_gallery(runs)]
     compared = present(
@@ -130,6 +132,7 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
 
 
 def present(*parts: Section | None) -> list[Section]:
+    """Keep the sections that have something to show."""
     return [part for part in parts if part is not None]
 
 

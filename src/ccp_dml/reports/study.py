@@ -1,4 +1,4 @@
-"""What a study leaves for its readers: a table, pictures, a summary, and one page that can be explored offline."""
+"""Write what a study leaves for its readers: a table, pictures, a summary, and a page to explore offline."""
 
 import base64
 import hashlib
@@ -36,7 +36,7 @@ class StudyReport:
     notes: Sequence[str]
     figures: Sequence[Figure]
     rows: Sequence[dict[str, Any]]  # all with the same keys, in the same order
-    command: str  # does it again
+    command: str  # repeats the study
 
     @property
     def columns(self) -> list[str]:
@@ -44,7 +44,7 @@ class StudyReport:
 
 
 def write_study_report(folder: Path, report: StudyReport) -> Path:
-    """Write results.csv, a PNG per figure, summary.md and study.html; the page's path."""
+    """Write table, pictures, summary and page into `folder`, and return the path of the page."""
     try:
         write_text(folder / layout.RESULTS, as_csv(report.columns, report.rows))
         pictures = {one.name: write_picture(layout.figure_file(folder, one.name), one) for one in report.figures}
@@ -60,13 +60,14 @@ def write_study_report(folder: Path, report: StudyReport) -> Path:
 
 
 def as_markdown(report: StudyReport) -> str:
+    """Make the summary: text and links to the pictures."""
     parts = [f"# {report.title}", report.question, report.paragraph, *report.notes]
     parts += [f"![{figure.title}]({figure.name}.png)\n\n{figure.caption}" for figure in report.figures]
     return "\n\n".join(parts) + f"\n\nNumbers: {layout.RESULTS}. Do it again:\n\n    {report.command}\n"
 
 
 def render(report: StudyReport, pictures: dict[str, str]) -> str:
-    """The whole page as text. `pictures` are the figures' PNGs as data URIs, for readers without scripts."""
+    """Make the whole page. `pictures` are the figures' PNGs as data URIs, for readers without scripts."""
     jinja = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -88,12 +89,12 @@ def render(report: StudyReport, pictures: dict[str, str]) -> str:
 
 
 def as_json(value: Any) -> Markup:
-    """JSON that may stand in a page: no `<` in it can end the element that holds it."""
+    """Write JSON that may stand in a page: no `<` in it can end the element that holds it."""
     return Markup(json.dumps(value, allow_nan=False).replace("<", "\\u003c"))
 
 
 def cell(value: Any) -> str:
-    """A value of the table: fractions with four digits, everything else as it is."""
+    """Write a value of the table: fractions with four digits, everything else as it is."""
     if value is None:
         return MISSING
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Scores on the terminal: runs side by side, and what `ccp evaluate` found."""
+"""Print scores on the terminal: of runs side by side, and of `ccp evaluate`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ TITLE = "Scores on unseen classes (%)"
 
 
 def comparison_table(runs: Sequence[RunFolder]) -> Table:
-    """Test scores in percent, best in bold, and the gain in MAP@R over the first run."""
+    """List test scores in percent, the best in bold, and the gain in MAP@R over the first run."""
     compared = compare(runs)
     caption = "* selected on the test classes themselves" if any(row.is_marked for row in compared) else None
     table = _score_table("run", "steps", "problems", caption=caption)
@@ -32,7 +32,7 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
 
 
 def evaluation_table(scores: dict[str, Any]) -> Table:
-    """What `evaluate_runs` returned: each run and, for several, their mean and their ensemble."""
+    """List what `evaluate_runs` returned: each run and, for several, their mean and their ensemble."""
     table = _score_table("run", "queries")
     for name, row in scores["runs"].items():
         table.add_row(Text(name), *(_score(row[key]) for key in SCORE_TITLES), count(row["queries"]))

@@ -24,7 +24,7 @@ from ccp_dml.runs.build import build_fabric, build_network, build_objective, sta
 from ccp_dml.runs.certify import CertificateOptions, Parts, write_certificate
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
-from ccp_dml.runs.illustrations.illustrate import illustrate
+from ccp_dml.runs.illustrations.report_data import write_report_data
 from ccp_dml.runs.scoring import embed_test, score_embeddings
 from ccp_dml.runs.tracking import logged
 from ccp_dml.runs.watcher import Watcher
@@ -79,7 +79,7 @@ def train_and_score(
     embedded = embed_test(config, network, test)
     result = {"test": score_embeddings(embedded, config.protocol.recall_at), **facts}
     save_embedded(logbook.folder, embedded)
-    illustrate(logbook.folder, halves.test, embedded, learned, validation)
+    write_report_data(logbook.folder, halves.test, embedded, learned, validation)
     parts = Parts(learned, validation, test)
     write_certificate(config, logbook, network, parts, facts["best_step"], CertificateOptions())
     sets = {"learned": learned, "validation": validation.queries, "test": test.queries}

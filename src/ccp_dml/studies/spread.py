@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from scipy import stats
 
-from ccp_dml.evaluation import spread
+from ccp_dml.evaluation import Spread, spread
 from ccp_dml.studies.study import FinishedRun
 
 CONFIDENCE = 0.95
@@ -18,16 +18,19 @@ CONFIDENCE = 0.95
 class Difference:
     """What one setting has over another, over pairs of runs with the same seed; in percentage points."""
 
-    mean: float
-    sd: float | None  # None: a single pair has none
-    n: int
+    spread: Spread
+
+    @property
+    def mean(self) -> float:
+        return self.spread.mean
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """Compute the 95 % confidence interval of the mean (Student's t); None for a single pair."""
-        if self.sd is None:
+        sd, n = self.spread.sd, self.spread.n
+        if sd is None:
             return None
-        reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, self.n - 1)) * self.sd / sqrt(self.n)
+        reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * sd / sqrt(n)
         return self.mean - reach, self.mean + reach
 
     @property
@@ -40,14 +43,14 @@ class Difference:
             return f"{self.mean:+.2f} points (one pair of runs: noise unknown)"
         low, high = self.interval
         verdict = "within noise" if self.is_within_noise else "beyond noise"
-        return f"{self.mean:+.2f} points (n = {self.n}, 95 % interval {low:+.2f} to {high:+.2f}: {verdict})"
+        return f"{self.mean:+.2f} points (n = {self.spread.n}, 95 % interval {low:+.2f} to {high:+.2f}: {verdict})"
 
 
 def difference(better: Sequence[FinishedRun], worse: Sequence[FinishedRun], half: str = "test") -> Difference | None:
     """Subtract MAP@R of `worse` from that of `better`, repeat by repeat; None if no repeat has both."""
     scores = [{run.coordinates["repeat"]: run.score(half) for run in runs} for runs in (better, worse)]
     gaps = [scores[0][repeat] - scores[1][repeat] for repeat in scores[0].keys() & scores[1].keys()]
-    return Difference(mean(gaps), stdev(gaps) if len(gaps) > 1 else None, len(gaps)) if gaps else None
+    return Difference(spread(gaps)) if gaps else None
 
 
 def in_words(values: Sequence[float]) -> str:

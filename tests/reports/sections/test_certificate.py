@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from ccp_dml.certificate.constraint import of_contrastive_loss
+from ccp_dml.certificate.constraint import of_loss
 from ccp_dml.certificate.set_certificate import EmbeddedSet, certify_set, choose_threshold
 from ccp_dml.errors import UserError
+from ccp_dml.losses.contrastive import ContrastiveLoss
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports import certificate_words
 from ccp_dml.reports.page import write_report
@@ -34,7 +35,8 @@ def certificate_of(spread: float, names: tuple[str, ...] = ()) -> dict[str, Any]
         )
     threshold = choose_threshold(parts["validation"], 0.02, 0.9)
     assert threshold is not None
-    constraint = of_contrastive_loss(0.2, 1.0)
+    constraint = of_loss(ContrastiveLoss(0.2, 1.0))
+    assert constraint is not None
     return {
         "terms": {"confidence": 0.9},
         "constraint": asdict(constraint),

@@ -176,7 +176,7 @@ class Surface:
 
 
 MARGIN = 0.5
-"""Beyond the lowest and highest y of a surface, so that points at its edge are seen whole."""
+"""Room beyond the lowest and highest y of a surface, so that points at its edge are seen whole."""
 
 Panel = Lines | Bars | Histogram | HeatMap | Scatter | Surface
 

@@ -1,4 +1,4 @@
-"""What training cost, on the page."""
+"""The section with the cost of training: time and memory, as ratios to the first run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ from ccp_dml.reports.words import duration, megabytes, milliseconds, whole, with
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one run; None where it was not recorded. Times are seconds, memory bytes."""
+    """The cost of one run; None where it was not recorded. Times are in seconds, memory in bytes."""
 
     steps: float | None
     seconds: float | None
@@ -24,6 +24,7 @@ class Cost:
 
     @classmethod
     def of(cls, run: RunFolder) -> Self:
+        """Read the cost of a run from its log and result."""
         last = run.metrics[-1] if run.metrics else {}
         memory = (run.result or {}).get("peak_memory") or {}
         return cls(
@@ -38,35 +39,36 @@ class Cost:
 
     @classmethod
     def mean(cls, costs: Sequence[Self]) -> Self:
-        """Of a run in the mean, as far as all of them recorded it."""
+        """Average the costs of several runs; None for what one of them did not record."""
         values = {one.name: [getattr(cost, one.name) for cost in costs] for one in fields(cls)}
         return cls(**{name: None if None in known else mean(known) for name, known in values.items()})
 
     @property
     def training(self) -> float | None:
-        """Seconds of the steps alone; None where evaluations were not timed apart."""
+        """Compute the seconds of the steps alone; None where evaluations were not timed apart."""
         if self.seconds is None or self.evaluation is None or self.reselection is None:
             return None
         return max(0.0, self.seconds - self.evaluation - self.reselection)
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Of the steps alone or, where that is not known, with everything between them."""
+        """Compute the time of a step; where evaluations were not timed apart, their time is in it."""
         spent = self.seconds if self.training is None else self.training
         return spent / self.steps if spent is not None and self.steps else None
 
     def share_of_time(self, part: float | None) -> float | None:
+        """Divide the seconds of a part by all seconds."""
         return part / self.seconds if part is not None and self.seconds else None
 
     def shares(self) -> dict[str, float]:
-        """Where the time went, in the order of a bar; empty where it was not recorded."""
+        """Divide the time into its parts, in the order of a bar; empty where they were not recorded."""
         parts = {"steps": self.training, "evaluation": self.evaluation, "reselection": self.reselection}
         found = {name: share for name, part in parts.items() if (share := self.share_of_time(part)) is not None}
         return found if len(found) == len(parts) else {}
 
 
-def ratio(value: float | None, first: float | None) -> float | None:
-    """How many times as much as the first run."""
+def ratio_to_first(value: float | None, first: float | None) -> float | None:
+    """Tell how many times as much as the first run; None where one of the two is unknown."""
     return value / first if value is not None and first else None
 
 
@@ -83,12 +85,12 @@ COLUMNS: dict[str, tuple[Callable[[Cost], Any], Callable[[Any], str]]] = {
 
 
 def cost(runs: Sequence[RunFolder]) -> Section | None:
-    """Time and memory of each run, and as ratios to the first; None where no run recorded a time."""
+    """Show time and memory of each run, and ratios to the first; None where no run recorded a time."""
     return cost_table(dict(zip(run_labels(runs), map(Cost.of, runs), strict=True)))
 
 
 def cost_table(costs: dict[str, Cost]) -> Section | None:
-    """A line per label; the first is what the others are measured against."""
+    """Show a line per label, with ratios to the first; None where no time was recorded."""
     if all(one.seconds is None for one in costs.values()):
         return None
     first = next(iter(costs.values()))
@@ -104,7 +106,7 @@ def cost_table(costs: dict[str, Cost]) -> Section | None:
             "cells": [
                 (
                     show(value(one)),
-                    ratio(value(one), value(first)) if one is not first and show is not with_sign else None,
+                    ratio_to_first(value(one), value(first)) if one is not first and show is not with_sign else None,
                 )
                 for value, show in known.values()
             ],

@@ -1,4 +1,4 @@
-"""Sections made of line charts: scores, loss and gradients over the steps, covering radius over the problems."""
+"""The sections with curves: scores, loss and gradients over the steps, and what happened problem by problem."""
 
 import dataclasses
 from collections.abc import Sequence

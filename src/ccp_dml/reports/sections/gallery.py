@@ -1,4 +1,4 @@
-"""Retrieval galleries on the page: one run by itself, or several runs' neighbours of the same queries side by side."""
+"""The sections with test images: queries with their neighbours, of one run or compared, and confused classes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ Identity = tuple[Any, ...]
 
 
 def gallery(run: RunFolder, leave_out: Sequence[Identity] = ()) -> Section | None:
-    """The run's queries with their neighbours, those of `leave_out` excepted; None where nothing is left to show."""
+    """Show the run's queries with their neighbours, except those in `leave_out`; None where none is left."""
     queries = [query for key, query in _queries(run).items() if key not in leave_out]
     groups = {title: [query for query in queries if query["chosen"] == reason] for reason, title in REASONS.items()}
     shown = {title: members for title, members in groups.items() if members}
@@ -26,7 +26,7 @@ def gallery(run: RunFolder, leave_out: Sequence[Identity] = ()) -> Section | Non
 
 
 def shared_gallery(runs: Sequence[RunFolder]) -> Section | None:
-    """Queries that all galleries show, those whose average precision changed most first."""
+    """Show the queries that all galleries have; those whose average precision differs most come first."""
     shown = with_gallery(runs)
     labels = run_labels(runs)
     rows = [
@@ -41,7 +41,7 @@ def shared_gallery(runs: Sequence[RunFolder]) -> Section | None:
 
 
 def shared_queries(runs: Sequence[RunFolder]) -> list[Identity]:
-    """The queries that every gallery shows, if there are at least two galleries."""
+    """Find the queries that every gallery has; none where there is only one gallery."""
     shown = [run for _, run in with_gallery(runs)]
     if len(shown) < 2:
         return []
@@ -49,12 +49,12 @@ def shared_queries(runs: Sequence[RunFolder]) -> list[Identity]:
 
 
 def with_gallery(runs: Sequence[RunFolder]) -> list[tuple[int, RunFolder]]:
-    """The runs whose galleries the page shows, each with its place among `runs`."""
+    """Choose the runs whose galleries the page shows, each with its place among `runs`."""
     return [(place, run) for place, run in enumerate(runs) if run.gallery is not None][:MOST_GALLERIES]
 
 
 def _queries(run: RunFolder) -> dict[Identity, Query]:
-    """The gallery's queries by what makes one the same in another run: the row alone could be of other data."""
+    """List the gallery's queries by row, class and name: the row alone could be one of other data."""
     return {(query["row"], query["class"], query["name"]): query for query in (run.gallery or {}).get("queries", [])}
 
 
@@ -64,7 +64,7 @@ def _change(answers: Sequence[dict[str, Any]]) -> float:
 
 
 def confusion(run: RunFolder) -> Section | None:
-    """The most confused pairs with their closest images, and the shares among the classes concerned."""
+    """Show the most confused pairs of classes with their closest images, and a matrix of these classes."""
     if run.confusion is None or not run.confusion["pairs"]:
         return None
     matrix = run.confusion["matrix"]
@@ -73,6 +73,7 @@ def confusion(run: RunFolder) -> Section | None:
         "pairs": run.confusion["pairs"],
         "classes": run.confusion["classes"],
         "matrix": matrix,
-        "darkest": max(others, default=0.0) or 1.0,  # colours span what is confused: who finds itself has its own
+        # The colour scale spans confusions only: a class that finds itself has a colour of its own.
+        "darkest": max(others, default=0.0) or 1.0,
     }
     return Section("confusion", "Confusion between classes", "section_confusion.html", content)

@@ -1,4 +1,4 @@
-"""The report's sections: each function turns runs into what one template shows.
+"""The sections about a run as a whole: summary, comparison, scores, configuration, environment, reproduction.
 
 To add a section, write a function that returns a `Section` (or None where a run has nothing to show), write its
 `section_*.html`, and name the function in `page.py`.
@@ -19,7 +19,7 @@ from ccp_dml.reports.comparison import compare, differing_settings
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page; `template` shows `content`."""
+    """One part of a page: the file `template` shows `content`."""
 
     id: str
     title: str
@@ -28,7 +28,7 @@ class Section:
 
 
 def summary(run: RunFolder) -> Section:
-    """What was trained, on what, and how good it is on unseen classes."""
+    """Show what was trained, on what, and how good it is on unseen classes."""
     best = run.best_evaluation() or {}
     scores = {
         title: (run.score("test", key) if run.finished else number(best.get(key)), run.score("validation", key))
@@ -46,7 +46,7 @@ def summary(run: RunFolder) -> Section:
 
 
 def comparison(runs: Sequence[RunFolder]) -> Section:
-    """Scores of all runs beside each other, and what was set differently."""
+    """Show the scores of all runs beside each other, and the settings that differ."""
     return Section(
         "comparison",
         "Comparison",
@@ -61,7 +61,7 @@ def comparison(runs: Sequence[RunFolder]) -> Section:
 
 
 def scores(run: RunFolder) -> Section | None:
-    """Validation and test scores with the number of queries."""
+    """Show validation and test scores with the number of queries."""
     if run.result is None:
         return None
     recalls = (run.result.get("test") or {}).get("recall_at") or {}
@@ -79,7 +79,7 @@ def scores(run: RunFolder) -> Section | None:
 
 
 def configuration(run: RunFolder) -> Section:
-    """The resolved configuration, one block per section."""
+    """Show the resolved configuration, one block per table of it."""
     blocks: dict[str, dict[str, Any]] = {}
     for key, value in run.settings().items():
         block, _, name = key.rpartition(".")
@@ -88,6 +88,7 @@ def configuration(run: RunFolder) -> Section:
 
 
 def environment(run: RunFolder) -> Section | None:
+    """Show the software and the machine of the run; None where they were not recorded."""
     if not run.environment:
         return None
     return Section(
@@ -96,7 +97,7 @@ def environment(run: RunFolder) -> Section | None:
 
 
 def reproduction(run: RunFolder) -> Section:
-    """The one command that does it again."""
+    """Show the one command that repeats the run."""
     command = run.environment.get("command")
     if isinstance(command, list):
         command = shlex.join(map(str, command))
@@ -107,7 +108,7 @@ def reproduction(run: RunFolder) -> Section:
 
 
 def method_text(run: RunFolder) -> str:
-    """For example "C2 with CCP, 8 proxies per class"."""
+    """Describe the method, for example "C2 with CCP, 8 proxies per class"."""
     settings = run.settings()
     loss = str(settings.get("loss.name", "unknown loss"))
     text = loss.upper() if len(loss) <= 2 else loss
@@ -121,7 +122,7 @@ def method_text(run: RunFolder) -> str:
 
 
 def progress_text(run: RunFolder) -> str | None:
-    """What training gained on the validation classes since the first evaluation; None without two to compare."""
+    """Say what training gained on the validation classes since the first evaluation; None without a second one."""
     first, best = (run.metrics[0] if run.metrics else {}), run.best_evaluation() or {}
     before, after = number(first.get("map_at_r")), number(best.get("map_at_r"))
     if before is None or after is None or first["step"] == best["step"]:

@@ -1,4 +1,4 @@
-"""Which classes a network takes for each other: whose images stand among a query's nearest, as JSON.
+"""Find the classes that a network takes for each other: whose images stand among a query's nearest.
 
 Training writes it into the run's folder beside the gallery, while the test images are at hand.
 """
@@ -22,7 +22,7 @@ CLASSES = 12  # in the heat map
 
 @dataclass(frozen=True)
 class Confusion:
-    """Of every class that asked, where its neighbours come from. Sparse: of C x C pairs most never meet."""
+    """From which classes the neighbours of each class come. Sparse: most of the C x C pairs never occur."""
 
     sources: Tensor  # (K,) classes of queries
     targets: Tensor  # (K,) classes of their neighbours
@@ -32,12 +32,13 @@ class Confusion:
     distances: Tensor  # (K,) between the two
 
     def share(self, source: int, target: int) -> float:
+        """Look up which share of the neighbours of `source` is of `target`."""
         found = (self.sources == source) & (self.targets == target)
         return float(self.shares[found].sum())
 
 
 def build_confusion(test: TestSet, embeddings: Tensor, ref_embeddings: Tensor | None = None) -> dict[str, Any]:
-    """The pairs of classes that are taken for each other most, and a matrix of the classes among them.
+    """Describe the pairs of classes that are confused most, and a matrix of these classes, as JSON.
 
     Args:
         test: the test set that was embedded; queries and gallery number their classes alike.
@@ -99,7 +100,7 @@ def confusion(test: TestSet, embeddings: Tensor, ref_embeddings: Tensor | None =
 
 
 def worst_pairs(found: Confusion, classes: int) -> list[tuple[int, int, int]]:
-    """Two classes each and the pair's place in `found`, those that fill each other's neighbourhoods most first.
+    """Rank pairs of classes by how often they are confused: both classes, and the pair's place in `found`.
 
     Each pair of classes once, in the direction in which it is confused more; ranked by both directions together.
     """

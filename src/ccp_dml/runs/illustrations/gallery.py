@@ -1,4 +1,4 @@
-"""A retrieval gallery: a few test queries with their nearest neighbours, as JSON that stands on its own.
+"""Choose a few test queries and describe them with their nearest neighbours, as JSON that needs no other file.
 
 Training writes it into the run's folder while data and network are at hand; the report then needs neither.
 """
@@ -72,7 +72,7 @@ def build_gallery(
 
 
 def average_precision(hits: Tensor, relevant: Tensor) -> Tensor:
-    """AP@R (Q,) of each query, from hits (Q, K) in the order of distance and the number of true references (Q,).
+    """Compute AP@R (Q,) of each query from hits (Q, K), nearest first, and the number of true references (Q,).
 
     R is the number of true references, or K where there are more.
     """
@@ -84,7 +84,7 @@ def average_precision(hits: Tensor, relevant: Tensor) -> Tensor:
 
 
 def _candidates(test: TestSet, seed: int) -> Tensor:
-    """Rows of queries with a true reference, in an order that `seed` alone decides (Q,)."""
+    """Draw rows of queries that have a true reference (Q,), in an order that `seed` alone decides."""
     rows = torch.randperm(len(test.queries), generator=generator(seed, "gallery"))
     return rows[true_references(test)[rows] > 0][:CANDIDATES]
 
@@ -117,7 +117,7 @@ def _largest(values: Tensor) -> int:
 
 
 def true_references(test: TestSet) -> Tensor:
-    """How many true references each query has (N,); an item is no reference of itself."""
+    """Count the true references of each query (N,); an item is no reference of itself."""
     if test.gallery is None:
         return torch.bincount(test.queries.labels)[test.queries.labels] - 1
     return torch.bincount(test.gallery.labels, minlength=len(test.queries.class_names))[test.queries.labels]
@@ -126,7 +126,7 @@ def true_references(test: TestSet) -> Tensor:
 def nearest_to_rows(
     embeddings: Tensor, ref_embeddings: Tensor | None, rows: Tensor, depth: int
 ) -> tuple[Tensor, Tensor]:
-    """Distances and indices (Q, depth) of the references nearest to the queries at `rows` (Q,), on the CPU."""
+    """Find the references nearest to the queries at `rows` (Q,): distances and indices (Q, depth), on the CPU."""
     if len(rows) == 0:
         return torch.empty(0, depth), torch.empty(0, depth, dtype=torch.int64)
     at = embeddings[rows.to(embeddings.device)]

@@ -1,4 +1,4 @@
-"""Many small pictures in one: a page that shows hundreds of images embeds a single one."""
+"""Make small pictures for pages: thumbnails, and sheets of hundreds of pictures in one file."""
 
 import base64
 import io
@@ -16,10 +16,10 @@ BACKGROUND = (128, 128, 128)
 
 
 def contact_sheet(pictures: Sequence[Image.Image | None]) -> dict[str, Any] | None:
-    """The pictures row by row in a square grid, as `uri`, `columns`, `rows` and `side` (in pixels); None without any.
+    """Put pictures row by row into a square grid: `uri`, `columns`, `rows` and `side` (in pixels); None without any.
 
     A picture keeps its aspect on grey; one that is missing leaves its place empty. Sheets that would exceed BUDGET are
-    made of smaller pictures, the last resort whatever its size.
+    made of smaller pictures; the smallest are used whatever the sheet's size.
     """
     if all(picture is None for picture in pictures):
         return None
@@ -48,7 +48,7 @@ THUMBNAIL = 96  # pixels on the longer side
 
 
 def item_card(items: LabelledSet, row: int) -> dict[str, Any]:
-    """What there is to say about the item at `row`, as JSON; without a picture where there is nothing to see."""
+    """Describe the item at `row` as JSON, with a picture where there is one."""
     position = int(items.positions[row])
     picture = items.source.picture(position)
     return {
@@ -60,7 +60,7 @@ def item_card(items: LabelledSet, row: int) -> dict[str, Any]:
 
 
 def thumbnail(picture: Image.Image) -> str:
-    """A data URI of the picture, at most THUMBNAIL pixels wide and high."""
+    """Shrink a picture to at most THUMBNAIL pixels wide and high, as a data URI."""
     small = picture.convert("RGB")
     small.thumbnail((THUMBNAIL, THUMBNAIL))
     encoded = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Which images the maps of a run show, and how a problem that has ended becomes a map."""
+"""Choose the images that the maps of a run show, and write the map of each problem that has ended."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from ccp_dml.records.problem_map import MapPoints, ProblemMap, write_problem
 from ccp_dml.runs.build import checked_arguments
 
 MOST_CLASSES = 12
-"""More colours than these nobody tells apart on a map."""
+"""Classes on a map at most: nobody can tell more colours apart."""
 
 FEWEST_IMAGES = 4
-"""Of a class, where a map is so small that it must do with fewer classes."""
+"""Images of a class at least: a small map shows fewer classes instead."""
 
 
 @dataclass(frozen=True)
-class Sample:
+class MapSample:
     """The images of one side of a map: all or equally many of a few classes."""
 
     data: LabelledSet
@@ -31,19 +31,19 @@ class Sample:
     rows: Tensor  # (n,) rows of `data`, ascending
 
     def points(self, embeddings: Tensor) -> MapPoints:
-        """The sample's `embeddings` (n, D) under labels that count the sample's own classes."""
+        """Make points of the sample's `embeddings` (n, D), with labels 0..C-1 of the sample's own classes."""
         labels = torch.searchsorted(self.classes, self.data.labels[self.rows])
         return MapPoints(embeddings, labels, self.rows, tuple(self.data.class_names[c] for c in self.classes.tolist()))
 
 
-def draw_sample(data: LabelledSet, size: int, draw: torch.Generator) -> Sample:
-    """At most `size` random images of at most `MOST_CLASSES` random classes, equally many of each that has them."""
+def draw_sample(data: LabelledSet, size: int, draw: torch.Generator) -> MapSample:
+    """Draw at most `size` images of at most MOST_CLASSES classes, equally many of each class that has so many."""
     present = data.labels.unique()
     wanted = min(len(present), MOST_CLASSES, max(1, size // FEWEST_IMAGES))
     classes = present[torch.randperm(len(present), generator=draw)[:wanted]].sort().values
     shuffled = torch.randperm(len(data), generator=draw)
     rows = [shuffled[data.labels[shuffled] == label][: size // wanted] for label in classes]
-    return Sample(data, classes, torch.cat(rows).sort().values)
+    return MapSample(data, classes, torch.cat(rows).sort().values)
 
 
 class ProblemRecorder:
@@ -73,7 +73,7 @@ class ProblemRecorder:
         self.normalise = NORMALISERS[checked_arguments(config.loss).get("normalise", "l2")]
 
     def record(self, projections: IterativeProjections) -> None:
-        """Map the problem that `projections` has just solved; its network goes on as if nothing had happened."""
+        """Write the map of the problem that `projections` has just solved; its network keeps its weights."""
         current = snapshot(projections.network)
         projections.network.load_state_dict(projections.best_of_problem)
         train, validation = (
