@@ -32,8 +32,7 @@ docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: .venv/ready
-	$(BIN)/python benchmarks/losses.py
-	$(BIN)/python benchmarks/retrieval.py
+	$(BIN)/python benchmarks/run_all.py
 	$(BIN)/python benchmarks/search.py
 
 .venv/ready: pyproject.toml constraints.txt

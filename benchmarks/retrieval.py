@@ -3,13 +3,11 @@
 The scores are compared, too. The calculator runs on its own brute force in torch, because faiss is optional.
 """
 
-import argparse
-
 import torch
 from pytorch_metric_learning.distances import LpDistance
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
-from side_by_side import RatioTable, interleaved_medians
+from side_by_side import Claim, compare, main
 from torch import Tensor
 
 from ccp_dml.functional.retrieval import nearest_references, retrieval_scores
@@ -39,37 +37,29 @@ def plain_ranking(embeddings: Tensor, k: int, block: int) -> None:
         torch.cdist(queries, embeddings).topk(k, largest=False)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer repeats and smaller sets: under a minute")
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    repeats = 3 if options.quick else 7
-
-    suits = [(100, 20, 128), (1_000, 2, 128)] if options.quick else [(100, 59, 128), (100, 59, 512), (3_000, 5, 128)]
-    scores = RatioTable(f"Retrieval scores, {options.threads} thread(s)", "classes x items", "dimensions")
-    ranking = RatioTable("Ranking with exact ties against plain topk", "items", "dimensions", "k")
+def measure(quick: bool) -> list[Claim]:
+    suits = [(100, 20, 128), (1_000, 2, 128)] if quick else [(100, 59, 128), (100, 59, 512), (3_000, 5, 128)]
+    scores, ranking = [], []
     for classes, per_class, dimensions in suits:
         embeddings, labels = clustered(classes, per_class, dimensions)
         ours, theirs = retrieval_scores(embeddings, labels), their_scores(embeddings, labels)
         for name, value in (("mean_average_precision_at_r", ours.map_at_r), ("r_precision", ours.r_precision)):
             assert abs(theirs[name] - value) < 1e-4, (name, theirs[name], value)
-        seconds = interleaved_medians(
+        times = compare(
             lambda e=embeddings, y=labels: retrieval_scores(e, y),
             lambda e=embeddings, y=labels: their_scores(e, y),
-            repeats,
+            repeats=3 if quick else 7,
         )
-        scores.add(f"{classes:,} x {per_class}", f"{dimensions}", ours=seconds[0], theirs=seconds[1])
-        seconds = interleaved_medians(
+        case = f"{classes:,} classes x {per_class}, {dimensions} dimensions"
+        scores.append(Claim("Retrieval scores", case, times, theirs="AccuracyCalculator"))
+        times = compare(
             lambda e=embeddings, k=per_class: nearest_references(e, k),
             lambda e=embeddings, k=per_class: plain_ranking(e, k, block=256),
-            repeats,
+            repeats=3 if quick else 7,
         )
-        ranking.add(f"{len(labels):,}", f"{dimensions}", f"{per_class}", ours=seconds[0], theirs=seconds[1])
-    scores.print()
-    ranking.print()
+        ranking.append(Claim("Ranking with exact ties", f"{case}, k = {per_class}", times, theirs="plain topk"))
+    return scores + ranking
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure)

@@ -44,6 +44,14 @@ def test_proxies_of_a_loss_are_built_for_the_data_and_owned_by_the_optimiser(nam
     assert any(value is proxies for value in optimizer.param_groups[1]["params"])
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_gradients_of_a_scaled_loss_can_be_unscaled_before_they_are_clipped(scaled):
+    """A fused optimiser insists on doing it by itself, when it is too late."""
+    network, objective = torch.nn.Linear(3, 6), torch.nn.Identity()
+    optimizer = build_optimizer(config().optim, network, objective, scaled_gradients=scaled)
+    assert getattr(optimizer, "_step_supports_amp_scaling", False) is not scaled
+
+
 @pytest.mark.parametrize("name", PROXY_LOSSES)
 @pytest.mark.parametrize("setting", ["ccp.mode=alternating", "ccp.mode=one-problem", "xbm.enabled=true"])
 def test_proxies_of_a_loss_do_not_go_together_with_references(name, setting):

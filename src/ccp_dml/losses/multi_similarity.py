@@ -68,11 +68,11 @@ class _PullAndPush(torch.autograd.Function):
     def forward(ctx: Any, similarities: Tensor, own: Pairs, alpha: float, beta: float, base: float) -> Tensor:
         columns = slice(None) if own.columns is None else own.columns
         of_own = similarities[:, columns]  # (B, U)
-        pulling = of_own.sub(base).mul_(-alpha).masked_fill_(~own.positive, -torch.inf)
-        pull, pull_total = _log_one_plus_sum_exp_(pulling)
-        weights = similarities - base  # (B, R)
-        weights[:, columns] = (of_own - base).masked_fill_(own.same_class, -torch.inf)
-        push, total = _log_one_plus_sum_exp_(weights.mul_(beta))
+        pulling = (of_own * -alpha).masked_fill_(~own.positive, -torch.inf)
+        pull, pull_total = _log_one_plus_sum_exp_(pulling, less=-alpha * base)
+        weights = similarities * beta  # (B, R)
+        weights[:, columns] = (of_own * beta).masked_fill_(own.same_class, -torch.inf)
+        push, total = _log_one_plus_sum_exp_(weights, less=beta * base)
         weights[:, columns] -= pulling * (total / pull_total)  # where one of them is not zero, the other is
         ctx.save_for_backward(weights, total)
         return (pull / alpha + push / beta).squeeze(1)
@@ -84,12 +84,12 @@ class _PullAndPush(torch.autograd.Function):
         return weights * (grad.unsqueeze(1) / total), None, None, None, None
 
 
-def _log_one_plus_sum_exp_(exponents: Tensor) -> tuple[Tensor, Tensor]:
-    """`log(1 + sum of exp(exponents))` of each row, and a total (B, 1) each.
+def _log_one_plus_sum_exp_(exponents: Tensor, less: float) -> tuple[Tensor, Tensor]:
+    """`log(1 + sum of exp(exponents - less))` of each row, and a total (B, 1) each.
 
     In place, `exponents` (B, R) become the derivatives of the rows' results times their totals.
     """
     rows, length = exponents.shape
-    highest = exponents.amax(1, keepdim=True).clamp_(min=0.0) if length else exponents.new_zeros(rows, 1)
-    total = exponents.sub_(highest).exp_().sum(1, keepdim=True) + torch.exp(-highest)  # the last is the "1 +"
+    highest = exponents.amax(1, keepdim=True).sub_(less).clamp_(min=0.0) if length else exponents.new_zeros(rows, 1)
+    total = exponents.sub_(highest + less).exp_().sum(1, keepdim=True) + torch.exp(-highest)  # the last is the "1 +"
     return highest + total.log(), total

@@ -70,7 +70,8 @@ class TrainingRun:
             learned, sampler, derive_seed(seed, "batches"), self.workers, pin_memory=fabric.device.type == "cuda"
         )
         objective, self.proxies = build_objective(config, len(learned.class_names), steps_per_epoch=len(sampler))
-        self.optimizer = build_optimizer(config.optim, network, objective)
+        scaled_gradients = config.run.precision == "16-mixed"
+        self.optimizer = build_optimizer(config.optim, network, objective, scaled_gradients=scaled_gradients)
         objective.to(fabric.device)
         self.wrapped_network, wrapped_optimizer = fabric.setup(network, self.optimizer)
         self.wrapped_network.mark_forward_method("raw")

@@ -109,13 +109,19 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
     return BatchObjective(loss), None
 
 
-def build_optimizer(optim: OptimConfig, network: nn.Module, objective: nn.Module) -> torch.optim.Adam:
-    """Build Adam (D16) without its own weight decay: decay must enter before the gradient is clipped (D15)."""
+def build_optimizer(
+    optim: OptimConfig, network: nn.Module, objective: nn.Module, *, scaled_gradients: bool = False
+) -> torch.optim.Adam:
+    """Set up Adam (D16) without its own weight decay: decay must enter before the gradient is clipped (D15).
+
+    The fused one updates many proxies ten times as fast. With `scaled_gradients` (16-mixed) it would insist on undoing
+    the scale by itself, after the clipping, so then it is not used.
+    """
     groups = [{"params": [value for value in network.parameters() if value.requires_grad], "lr": optim.lr}]
     of_objective = [value for value in objective.parameters() if value.requires_grad]
     if of_objective:
         groups.append({"params": of_objective, "lr": optim.lr * optim.proxy_lr_factor})
-    return torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps)
+    return torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=not scaled_gradients)
 
 
 def build_fabric(device: str, precision: Any) -> Fabric:
