@@ -17,6 +17,9 @@ from ccp_dml.commands.data import data_app
 from ccp_dml.commands.evaluate import evaluate
 from ccp_dml.commands.listing import list_things
 from ccp_dml.commands.report import report
+from ccp_dml.commands.serving.compare import compare
+from ccp_dml.commands.serving.embed import embed
+from ccp_dml.commands.serving.export import export
 from ccp_dml.commands.serving.index import index_app
 from ccp_dml.commands.serving.search import search
 from ccp_dml.commands.serving.serve import serve
@@ -52,6 +55,9 @@ app.command()(train)
 app.command()(config)
 app.command()(evaluate)
 app.command()(certify)
+app.command()(embed)
+app.command()(compare)
+app.command()(export)
 app.command("list")(list_things)
 app.command()(report)
 app.command()(benchmark)

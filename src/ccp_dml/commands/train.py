@@ -81,7 +81,8 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
     from ccp_dml.records.run_folder import RunFolder
     from ccp_dml.reports.tables import comparison_table
 
-    out.print(comparison_table([RunFolder.read(folder)]))
+    run = RunFolder.read(folder)
+    out.print(comparison_table([run]))
     test = result["test"]
     out.print(
         f"{test['queries']} test queries"
@@ -90,5 +91,21 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
         highlight=False,
     )
     out.print(f"Report: {folder / layout.REPORT}", highlight=False, soft_wrap=True)
-    out.print(f"Next:   ccp report {folder} OTHER_RUN   compares runs", highlight=False, soft_wrap=True)
-    out.print(f"        ccp evaluate {folder} --json    scores for scripts", highlight=False, soft_wrap=True)
+    for title, line in zip(("Next:", *[""] * 4), next_commands(folder, run.config), strict=False):
+        out.print(f"{title:<8}{line}", highlight=False, markup=False, soft_wrap=True)
+
+
+def next_commands(folder: Path, config: dict[str, Any]) -> list[str]:
+    """What to type after training, and what for; a network of vectors has no images to index."""
+    of_images = {
+        f"ccp index {folder} IMAGES --out my.index": "makes your images searchable",
+        "ccp serve my.index": "opens them as a search page",
+    }
+    of_any = {
+        f"ccp export {folder} --out my-model": "for other machines and programs",
+        f"ccp report {folder} OTHER_RUN": "compares runs",
+        f"ccp evaluate {folder} --json": "scores for scripts",
+    }
+    shown = of_any if config["model"]["backbone"] == "identity" else of_images | of_any
+    width = max(map(len, shown))
+    return [f"{line:<{width}}   {use}" for line, use in shown.items()]

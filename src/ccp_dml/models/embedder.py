@@ -213,12 +213,16 @@ class Embedder(nn.Module):
 
     def features(self, inputs: Tensor) -> Tensor:
         """Network inputs -> the backbone's pooled features (B, F)."""
+        pooled = self.pooled(inputs)
+        return pooled.half().to(pooled.dtype) if self.freeze_backbone else pooled
+
+    def pooled(self, inputs: Tensor) -> Tensor:
+        """Network inputs -> the backbone's pooled features (B, F), before a frozen one's are rounded."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_backbone):
             features = self.backbone(inputs)
         # Under autocast the backbone may work in half precision; distances need the rest in the weights' own.
         with torch.autocast(features.device.type, enabled=False):
-            pooled = self._pool(features.to(self.linear.weight.dtype))
-            return pooled.half().to(pooled.dtype) if self.freeze_backbone else pooled
+            return self._pool(features.to(self.linear.weight.dtype))
 
     def head(self, features: Tensor) -> Tensor:
         """Pooled features (B, F) -> embeddings (B, D) before normalisation."""

@@ -1,0 +1,39 @@
+"""`ccp compare`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ccp_dml.commands.console import Device, Json, Settings, out, print_json
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A.jpg", help="An image.")],
+    second: Annotated[Path, typer.Argument(metavar="B.jpg", help="Another image.")],
+    model: Annotated[Path, typer.Option("--model", metavar="RUN", help="The folder of a run, or of `ccp export`.")],
+    false_match_rate: Annotated[
+        float | None, typer.Option(help="Of pairs of different classes, how many may be called the same.")
+    ] = None,
+    as_json: Json = False,
+    device: Device = "auto",
+    settings: Settings = None,
+) -> None:
+    """Say whether two images show the same class, and how sure that is.
+
+    Example: `ccp compare a.jpg b.jpg --model runs/birds`
+    """
+    from ccp_dml.serving.stored_model import load
+
+    verdict = load(model, device, settings=settings or []).same(first, second, false_match_rate)
+    if as_json:
+        return print_json(asdict(verdict))
+    word, sign = ("The same", "within") if verdict.same else ("Different", "beyond")
+    return out.print(
+        f"{word}: the distance {verdict.distance:.4g} is {sign} the threshold {verdict.threshold:.4g}. "
+        f"{verdict.promise}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,67 @@
+"""`ccp embed`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ccp_dml.commands.console import Device, Settings, err, out, take_termination_as_interrupt
+from ccp_dml.errors import UserError, listing
+
+
+def embed(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of `ccp export`.")],
+    images: Annotated[
+        list[str],
+        typer.Argument(metavar="IMAGES...", help="Files, folders, patterns, or CSV files with a column path."),
+    ],
+    file: Annotated[Path, typer.Option("--out", metavar="FILE.npz", help="Where the vectors go.")],
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Leave out images that cannot be read, and name them.")
+    ] = False,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Images at once; as the run was evaluated.")
+    ] = None,
+    device: Device = "auto",
+    settings: Settings = None,
+) -> None:
+    """Turn images into vectors: an .npz file with features (N, D), paths (N,) and, where known, labels (N,).
+
+    Labels are the names of subfolders, or the column `label` of a CSV file. Interrupted, the same command goes on where
+    it stopped. `ccp train features --set data.path=FILE.npz` trains on the result.
+
+    Example: `ccp embed runs/birds photos/ --out birds.npz`
+    """
+    from ccp_dml.commands.progress import CountingProgress
+    from ccp_dml.serving.listed_images import list_images
+    from ccp_dml.serving.stored_model import load
+    from ccp_dml.serving.vectors_file import write_vectors
+
+    loaded = load(model, device, settings=settings or [])
+    if loaded.transform is None:
+        raise UserError(f"{model} was trained on vectors, not on images; embed vectors with it in Python, by ccp.load.")
+    listed = list_images(images)
+    take_termination_as_interrupt()
+    with CountingProgress(err, "images") as progress:
+        try:
+            written = write_vectors(
+                loaded,
+                listed,
+                file,
+                batch_size=batch_size,
+                on_error="skip" if skip_broken else "raise",
+                report=lambda done, total: progress.report("Embedding", done, total),
+            )
+        except KeyboardInterrupt:
+            err.print("Interrupted; the same command goes on where this one stopped.", highlight=False, soft_wrap=True)
+            raise
+    if written.begun_with:
+        out.print(f"Went on after {written.begun_with:,} images of an earlier command.", highlight=False)
+    if written.skipped:
+        names = listing([f"{path} ({reason})" for path, reason in written.skipped], limit=20)
+        out.print(f"Left out {len(written.skipped):,} images: {names}", highlight=False, markup=False, soft_wrap=True)
+    for note in written.notes:
+        out.print(note, highlight=False, soft_wrap=True)
+    out.print(
+        f"{written.vectors:,} vectors of {written.dim} numbers: {file}", highlight=False, markup=False, soft_wrap=True
+    )

@@ -1,0 +1,46 @@
+"""`ccp export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ccp_dml.commands.console import Settings, err, out
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `ccp train` wrote.")],
+    folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder for the model.")],
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also model.onnx, and model_uint8.onnx for images.")] = False,
+    torch_program: Annotated[bool, typer.Option("--torch", help="Also model.pt2, a program of torch.export.")] = False,
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Images to check the export on; the run's test images.")
+    ] = None,
+    settings: Settings = None,
+) -> None:
+    """Write a run's network with its preprocessing and a model card, for other machines and programs.
+
+    What was written is loaded again and compared with the run; if anything differs, nothing is left behind.
+
+    Example: `ccp export runs/birds --out birds-model --onnx`
+    """
+    from ccp_dml.serving.exports.export import BATCHES, export_run
+
+    def report(text: str) -> None:
+        err.print(f"{text} ...", highlight=False)
+
+    done = export_run(
+        run, folder, onnx=onnx, torch_program=torch_program, images=images, settings=settings or [], report=report
+    )
+    for name, difference in done.differences.items():
+        out.print(
+            f"{name}: same vectors as the run in batches of {', '.join(map(str, BATCHES))} "
+            f"(largest difference {difference:.1g}, allowed {done.allowed:.1g})",
+            highlight=False,
+        )
+    out.print(f"Written: {folder} ({', '.join(done.files)})", highlight=False, markup=False, soft_wrap=True)
+    out.print(
+        f'Next:    python -c "import ccp_dml; print(ccp_dml.load({str(folder)!r}).dim)"',
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,1 @@
+"""A run as files for other machines and programs."""

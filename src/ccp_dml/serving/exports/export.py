@@ -1,0 +1,175 @@
+"""A run as a folder for others: network, preprocessing, programs and a model card, checked before it appears."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ccp_dml.data.class_folders import images_below
+from ccp_dml.data.images import decode
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.files import atomic_folder
+from ccp_dml.foundation.randomness import generator
+from ccp_dml.functional.distances import NORMALISERS
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.runs.datasets import build_data
+from ccp_dml.serving.exports.model_card import write_card
+from ccp_dml.serving.exports.programs import (
+    ONNX,
+    ONNX_OF_IMAGES,
+    TORCH,
+    Program,
+    run_onnx,
+    run_torch,
+    write_onnx,
+    write_torch,
+)
+from ccp_dml.serving.model import WEIGHTS, EmbeddingModel
+from ccp_dml.serving.stored_model import load_run, load_saved
+
+BATCHES = (1, 2, 7)
+TOLERANCE = 1e-5
+"""Largest difference of any number of a vector between what was loaded from a run and what was exported from it."""
+
+ARITHMETIC = 1e-5
+"""By how much of themselves features may differ between two ways to compute them: ten times what is usual."""
+
+
+@dataclass
+class Exported:
+    """What was written, and how far each program's vectors are from the run's, at most."""
+
+    folder: Path
+    allowed: float
+    files: list[str] = field(default_factory=list)
+    differences: dict[str, float] = field(default_factory=dict)
+
+
+def export_run(
+    folder: Path,
+    out: Path,
+    *,
+    onnx: bool = False,
+    torch_program: bool = False,
+    images: Path | None = None,
+    settings: Sequence[str] = (),
+    report: Callable[[str], None] = lambda _: None,
+) -> Exported:
+    """Write the model of the run in `folder` to the new folder `out`, and check it on images; all of it, or nothing.
+
+    Args:
+        onnx: also model.onnx and, for images, model_uint8.onnx.
+        torch_program: also model.pt2.
+        images: a folder to check on; the run's test images, if None.
+        settings: as for `load`.
+        report: told what is being done.
+    """
+    model = load_run(folder, "cpu", settings)
+    items = sample_of(images) if images is not None else sample_of_test_half(folder, settings)
+    done = Exported(out, allowed_difference(model, items))
+    try:
+        with atomic_folder(out) as scratch:
+            report("Writing the network")
+            model.write_files(scratch)
+            if onnx:
+                report("Writing ONNX programs")
+                write_onnx(model, scratch)
+            if torch_program:
+                report("Writing the torch program")
+                write_torch(model, scratch)
+            report("Checking what was written")
+            done.differences = checked_differences(model, scratch, items, done.allowed)
+            write_card(model, RunFolder.read(folder), scratch, done.allowed)
+            done.files = sorted(file.name for file in scratch.iterdir())
+    except FileExistsError:
+        raise UserError(f"{out} is not empty; export to a new or empty folder.") from None
+    return done
+
+
+@torch.no_grad()
+def allowed_difference(model: EmbeddingModel, items: Sequence[Any]) -> float:
+    """How far vectors may be apart at most: `TOLERANCE`, and more only where features are rounded.
+
+    A frozen backbone's features are rounded to half precision. Where another runtime computes them differently in the
+    last bit, some are rounded to the other side; what that can change is measured on the items themselves.
+    """
+    network = model.network
+    if not network.freeze_backbone:
+        return TOLERANCE
+    exact = network.pooled(torch.stack([model.preprocessing.load(item) for item in items]))
+    signs = torch.randint(0, 2, exact.shape, generator=generator(0, "export rounding")) * 2 - 1
+
+    def vectors(features: Tensor) -> Tensor:
+        return NORMALISERS[network.normalise](network.head(features.half().float()))
+
+    change = (vectors(exact * (1 + ARITHMETIC * signs)) - vectors(exact)).abs().max()
+    return TOLERANCE + 2 * float(change)
+
+
+def checked_differences(model: EmbeddingModel, folder: Path, items: Sequence[Any], allowed: float) -> dict[str, float]:
+    """Compare everything in `folder` with `model` in several batch sizes: file -> largest difference of a number."""
+    found = {WEIGHTS: largest_difference(model, load_saved(folder, "cpu").embed, list(items), items)}
+    inputs = [model.preprocessing.load(item).float().numpy() for item in items]
+    runners = {ONNX: run_onnx, TORCH: run_torch}
+    for name, runner in runners.items():
+        if (folder / name).exists():
+            found[name] = largest_difference(model, stacked(runner(folder / name)), inputs, items)
+    if (folder / ONNX_OF_IMAGES).exists():
+        arrays = of_one_size(items)
+        found[ONNX_OF_IMAGES] = largest_difference(model, stacked(run_onnx(folder / ONNX_OF_IMAGES)), arrays, arrays)
+    for name, difference in found.items():
+        if not difference <= allowed:
+            raise UserError(
+                f"{name} does not give the vectors of {model.name}: they differ by up to {difference:.2g}, and more "
+                f"than {allowed:.2g} is too much; nothing was exported. Try other versions of torch and onnxruntime, "
+                "or leave that file out."
+            )
+    return found
+
+
+def largest_difference(
+    model: EmbeddingModel, program: Callable[[list[Any]], np.ndarray], inputs: Sequence[Any], items: Sequence[Any]
+) -> float:
+    """Between the vectors of `model` for `items` and those of `program` for the `inputs` made of them."""
+    largest = 0.0
+    for size in BATCHES:
+        expected = model.embed(list(items[:size]), batch_size=size)
+        difference = np.abs(program(list(inputs[:size])) - expected).max()
+        largest = max(largest, float(difference)) if np.isfinite(difference) else float("inf")
+    return largest
+
+
+def stacked(program: Program) -> Callable[[list[np.ndarray]], np.ndarray]:
+    return lambda inputs: program(np.stack(inputs))
+
+
+def sample_of_test_half(folder: Path, settings: Sequence[str]) -> list[Any]:
+    """As many of the run's test images, or vectors, as the largest batch takes, spread over all of them."""
+    try:
+        part = build_data(Logbook.reopen(folder).config_here(settings).data).test.queries
+    except UserError as error:
+        raise UserError(f"{error} The export is checked on test images: give others with --images DIR.") from None
+    rows = torch.linspace(0, len(part) - 1, max(BATCHES)).long()
+    pictures = [part.source.picture(position) for position in part.positions[rows].tolist()]
+    if any(picture is None for picture in pictures):
+        return list(part.load(rows).numpy())
+    return pictures
+
+
+def sample_of(folder: Path) -> list[Any]:
+    """As many images below `folder` as the largest batch takes; the first ones again where there are fewer."""
+    found = images_below(folder)
+    if not found:
+        raise UserError(f"{folder} holds no images to check the export on; give --images another folder.")
+    return [decode(found[place % len(found)]) for place in range(max(BATCHES))]
+
+
+def of_one_size(items: Sequence[Image.Image]) -> list[np.ndarray]:
+    """The images as arrays (H, W, 3), scaled to the size of the first: a batch has one size."""
+    return [np.asarray(image.convert("RGB").resize(items[0].size)) for image in items]

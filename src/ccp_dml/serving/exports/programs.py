@@ -1,0 +1,156 @@
+"""A network as a program for other runtimes: ONNX, and torch's own exported programs."""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ccp_dml.errors import UserError
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.serving.exports.resizing import ResizeAndCrop
+from ccp_dml.serving.model import EmbeddingModel
+from ccp_dml.serving.preprocessing import GreyPreprocessing, PhotoPreprocessing, VectorPreprocessing
+
+ONNX, ONNX_OF_IMAGES, TORCH = "model.onnx", "model_uint8.onnx", "model.pt2"
+OUTPUT = "embeddings"
+EXAMPLE_SIZE = (97, 131)
+"""Height and width of the images that the graph is traced with. Nothing in it depends on them."""
+
+Program = Callable[[np.ndarray], np.ndarray]
+
+
+class FromInputs(nn.Module):
+    """Network inputs as float32, (B, 3, H, W) on the scale 0..255 or vectors (B, F) -> embeddings (B, D)."""
+
+    def __init__(self, network: Embedder) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        embeddings: Tensor = self.network(inputs)
+        return embeddings
+
+
+class FromImages(nn.Module):
+    """Images (B, H, W, 3) uint8 of any one size -> embeddings (B, D)."""
+
+    def __init__(self, network: Embedder, preprocessing: ResizeAndCrop) -> None:
+        super().__init__()
+        self.preprocessing = preprocessing
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        embeddings: Tensor = self.network(self.preprocessing(images))
+        return embeddings
+
+
+def write_onnx(model: EmbeddingModel, folder: Path) -> list[str]:
+    """Write model.onnx, which takes network inputs, and model_uint8.onnx, which takes images; the files' names."""
+    require_onnx()
+    refuse_mixed_precision(model)
+    _write_onnx(FromInputs(model.network), example_inputs(model), "inputs", (0,), folder / ONNX)
+    preprocessing = graph_of_preprocessing(model)
+    if preprocessing is None:
+        return [ONNX]
+    images = torch.zeros(2, *EXAMPLE_SIZE, 3, dtype=torch.uint8)
+    of_images = FromImages(model.network, preprocessing)
+    _write_onnx(of_images, images, "images", (0, 1, 2), folder / ONNX_OF_IMAGES)
+    return [ONNX, ONNX_OF_IMAGES]
+
+
+def write_torch(model: EmbeddingModel, folder: Path) -> list[str]:
+    """Write model.pt2, a program of torch.export that takes network inputs; the file's name."""
+    refuse_mixed_precision(model)
+    dynamic = {"inputs": {0: torch.export.Dim.DYNAMIC}}
+    with torch.no_grad(), quiet():
+        program = torch.export.export(FromInputs(model.network), (example_inputs(model),), dynamic_shapes=dynamic)
+        torch.export.save(program, folder / TORCH)
+    return [TORCH]
+
+
+def _write_onnx(module: nn.Module, example: Tensor, name: str, dynamic: tuple[int, ...], file: Path) -> None:
+    shapes = {name: dict.fromkeys(dynamic, torch.export.Dim.DYNAMIC)}
+    with torch.no_grad(), quiet():
+        program = torch.onnx.export(
+            module.eval(),
+            (example,),
+            dynamo=True,
+            dynamic_shapes=shapes,
+            input_names=[name],
+            output_names=[OUTPUT],
+            verbose=False,
+        )
+        assert program is not None
+        program.save(str(file))
+
+
+def run_onnx(file: Path) -> Program:
+    """The program in `file`, run by onnxruntime on the processor."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda inputs: np.asarray(session.run([OUTPUT], {name: inputs})[0])
+
+
+def run_torch(file: Path) -> Program:
+    """The program in `file`, run by torch."""
+    with quiet():
+        module = torch.export.load(file).module()
+    return lambda inputs: module(torch.from_numpy(inputs)).detach().numpy()
+
+
+def example_inputs(model: EmbeddingModel) -> Tensor:
+    """Two network inputs, all zero."""
+    own = model.preprocessing
+    if isinstance(own, VectorPreprocessing):
+        return torch.zeros(2, own.width)
+    side = own.crop if isinstance(own, PhotoPreprocessing) else own.side
+    return torch.zeros(2, 3, side, side)
+
+
+def graph_of_preprocessing(model: EmbeddingModel) -> ResizeAndCrop | None:
+    """The preprocessing as plain tensor operations; None for vectors, which have none."""
+    own = model.preprocessing
+    if isinstance(own, PhotoPreprocessing):
+        return ResizeAndCrop(own.resize, own.crop, grey=False)
+    return ResizeAndCrop(own.side, own.side, grey=True) if isinstance(own, GreyPreprocessing) else None
+
+
+def refuse_mixed_precision(model: EmbeddingModel) -> None:
+    if model.description.precision != "32-true":
+        raise UserError(
+            f"{model.name} works in {model.description.precision}, which --onnx and --torch cannot keep to: export "
+            "without them, or train with run.precision=32-true."
+        )
+
+
+def require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"--onnx needs {error.name}: pip install 'ccp-dml[onnx]'.") from None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep torch's exporters from printing and logging what only their authors need."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,186 @@
+"""Vectors of many images in one file: whole or not there, and the same bytes however often it was interrupted."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import ccp_dml as ccp
+from ccp_dml.data.features import load_features
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.locks import lock
+from ccp_dml.serving.listed_images import ListedImage, list_images
+from ccp_dml.serving.vectors_file import write_vectors
+
+SIZE = 8
+
+
+@pytest.fixture
+def model(photo_run):
+    return ccp.load(photo_run[0])
+
+
+@pytest.fixture
+def images(photos):
+    return list_images([photos])
+
+
+class Kill(BaseException):
+    pass
+
+
+def kill_after(images):
+    def report(done, total):
+        assert total == 80
+        if done >= images:
+            raise Kill
+
+    return report
+
+
+def written(model, images, out, **options):
+    return write_vectors(model, images, out, batch_size=SIZE, **options)
+
+
+def test_the_file_holds_features_paths_labels_and_the_model(model, images, photos, tmp_path):
+    done = written(model, images, tmp_path / "v.npz")
+    assert (done.vectors, done.dim, done.begun_with, done.skipped, done.notes) == (80, 6, 0, [], [])
+    with np.load(tmp_path / "v.npz") as file:
+        assert set(file.files) == {"features", "paths", "labels", "model"}
+        np.testing.assert_array_equal(file["features"], model.embed(photos, batch_size=SIZE))
+        assert file["paths"].tolist() == [str(path) for path in sorted(photos.rglob("*.png"))]
+        assert file["labels"].tolist() == [f"class_{n:02}" for n in range(16) for _ in range(5)]
+        assert file["model"] == model.digest
+    assert [file.name for file in tmp_path.iterdir()] == ["v.npz"]
+
+
+def test_training_reads_it(model, images, tmp_path):
+    written(model, images, tmp_path / "v.npz")
+    halves = load_features(tmp_path / "v.npz")
+    assert len(halves.train) == len(halves.test.queries) == 40
+    assert halves.train.class_names[0] == "class_00"
+
+
+@pytest.mark.parametrize("after", [0, 8, 24, 80])
+def test_after_a_kill_the_same_bytes_come_out(model, images, tmp_path, after):
+    written(model, images, tmp_path / "whole.npz")
+    with pytest.raises(Kill):
+        written(model, images, tmp_path / "v.npz", report=kill_after(after))
+    assert not (tmp_path / "v.npz").exists()
+    done = written(model, images, tmp_path / "v.npz")
+    assert done.begun_with == after
+    assert (tmp_path / "v.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+    assert not (tmp_path / ".v.npz.part").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "tail"), [("vectors.f32", b"\1" * 50), ("batches.jsonl", b'{"rows": 8, "sk'), ("batches.jsonl", b"x\n")]
+)
+def test_what_a_kill_left_half_written_is_cut_off(model, images, tmp_path, name, tail):
+    written(model, images, tmp_path / "whole.npz")
+    with pytest.raises(Kill):
+        written(model, images, tmp_path / "v.npz", report=kill_after(24))
+    with (tmp_path / ".v.npz.part" / name).open("ab") as file:
+        file.write(tail)
+    assert written(model, images, tmp_path / "v.npz").begun_with == 24
+    assert (tmp_path / "v.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+
+
+def test_vectors_that_were_lost_are_computed_again(model, images, tmp_path):
+    written(model, images, tmp_path / "whole.npz")
+    with pytest.raises(Kill):
+        written(model, images, tmp_path / "v.npz", report=kill_after(24))
+    with (tmp_path / ".v.npz.part" / "vectors.f32").open("ab") as file:
+        file.truncate(20 * model.dim * 4)
+    assert written(model, images, tmp_path / "v.npz").begun_with == 16
+    assert (tmp_path / "v.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+
+
+def test_broken_images_are_skipped_also_across_a_kill(model, images, tmp_path):
+    (tmp_path / "text.png").write_text("no image")
+    (tmp_path / "empty.png").touch()
+    images = [
+        *images[:3],
+        ListedImage(tmp_path / "text.png", "x"),
+        *images[3:30],
+        ListedImage(tmp_path / "empty.png", "x"),
+    ]
+    whole = write_vectors(model, images, tmp_path / "whole.npz", batch_size=SIZE, on_error="skip")
+    assert [path.name for path, _ in whole.skipped] == ["text.png", "empty.png"]
+    assert whole.vectors == 30
+
+    def kill(done, _):
+        if done == 16:
+            raise Kill
+
+    with pytest.raises(Kill):
+        write_vectors(model, images, tmp_path / "v.npz", batch_size=SIZE, on_error="skip", report=kill)
+    again = write_vectors(model, images, tmp_path / "v.npz", batch_size=SIZE, on_error="skip")
+    assert (again.begun_with, again.skipped) == (16, whole.skipped)
+    assert (tmp_path / "v.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+    with pytest.raises(UserError, match=r"text\.png"):
+        write_vectors(model, images, tmp_path / "w.npz", batch_size=SIZE)
+    with pytest.raises(UserError, match="none of the 2 images"):
+        write_vectors(model, [images[3], images[-1]], tmp_path / "w.npz", on_error="skip")
+    assert not (tmp_path / "w.npz").exists()
+
+
+def test_an_unfinished_file_of_another_request_is_not_gone_on_with(model, images, tmp_path, frozen_run):
+    other_images = [*images[1:], images[0]]
+    for changed in (
+        lambda: written(ccp.load(frozen_run[0]), images, tmp_path / "v.npz"),
+        lambda: written(model, other_images, tmp_path / "v.npz"),
+        lambda: write_vectors(model, images, tmp_path / "v.npz", batch_size=SIZE + 1),
+    ):
+        with pytest.raises(Kill):
+            written(model, images, tmp_path / "v.npz", report=kill_after(24))
+        assert changed().begun_with == 0
+
+
+def test_an_image_that_changed_since_is_embedded_again(model, photos, tmp_path):
+    shutil.copytree(photos, tmp_path / "copy")
+    images = list_images([tmp_path / "copy"])
+    with pytest.raises(Kill):
+        written(model, images, tmp_path / "v.npz", report=kill_after(24))
+    shutil.copy(images[-1].path, images[0].path)
+    assert written(model, images, tmp_path / "v.npz").begun_with == 0
+    with np.load(tmp_path / "v.npz") as file:
+        np.testing.assert_allclose(file["features"][0], file["features"][-1], atol=1e-6)
+
+
+def test_labels_are_left_out_unless_all_are_known(model, images, tmp_path):
+    done = written(model, [*images[:4], ListedImage(images[4].path)], tmp_path / "v.npz")
+    assert done.notes == ["1 of 5 images have no label, so that labels are left out."]
+    with np.load(tmp_path / "v.npz") as file:
+        assert "labels" not in file
+
+
+def test_a_split_is_kept(model, images, tmp_path):
+    divided = [
+        ListedImage(image.path, image.label, {"split": "test" if number % 2 else "train"})
+        for number, image in enumerate(images)
+    ]
+    written(model, divided, tmp_path / "v.npz")
+    with np.load(tmp_path / "v.npz") as file:
+        assert file["split"].tolist() == ["train", "test"] * 40
+
+
+def test_two_commands_do_not_write_one_file(model, images, tmp_path):
+    with lock(tmp_path / ".v.npz.lock", "busy"), pytest.raises(UserError, match="another process"):
+        written(model, images, tmp_path / "v.npz")
+
+
+def test_a_place_that_cannot_be_written_is_named(model, images, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"v\.npz cannot be written"):
+        written(model, images, tmp_path / "file" / "v.npz")
+    with pytest.raises(UserError, match=r"does not end with \.npz"):
+        written(model, images, tmp_path / "v.txt")
+
+
+def test_the_journal_is_plain_json(model, images, tmp_path):
+    with pytest.raises(Kill):
+        written(model, images, tmp_path / "v.npz", report=kill_after(16))
+    lines = (tmp_path / ".v.npz.part" / "batches.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"rows": SIZE, "skipped": []}] * 2
