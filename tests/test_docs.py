@@ -44,23 +44,6 @@ def test_commands_of_the_readme_run(tmp_path, monkeypatch):
     assert sum(run_commands(text) for text in blocks(ROOT / "README.md", "sh")) >= 5
 
 
-def test_the_tutorial_on_photos_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
-    """Programs and commands in the page's order, in one folder; the training is cut short."""
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "tutorials" / "photos_in_ten_minutes.md").read_text(encoding="utf-8")
-    for kind, text in BLOCK.findall(page):
-        if kind in ("python", "py"):
-            exec(compile(text, "photos_in_ten_minutes.md", "exec"), {"__name__": "__main__"})
-        for line in text.splitlines() if kind == "sh" else []:
-            short = ["--set", "train.max_steps=4", "--set", "train.evaluate_every=2"] if " train " in line else []
-            assert main([*shlex.split(line)[1:], *short]) == 0, line
-    shown = capsys.readouterr().out
-    assert "480 vectors of 128 numbers" in shown
-    assert '"promise"' in shown
-    assert "Verdict(same=" in shown
-    assert (tmp_path / "things-model" / "README.md").is_file()
-
-
 def test_links_between_documents_lead_somewhere():
     generated = {ROOT / "docs" / address for address in reference_pages.reference_pages()}
     for path in DOCUMENTS:

@@ -6,12 +6,13 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ccp_dml.foundation.files import write_text
+from ccp_dml.records.planar_map import planar_problems
 from ccp_dml.records.problem_map import read_problems
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.certificate_words import threshold_text
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.reports.figures.map_panels import problem_panels
-from ccp_dml.reports.figures.png import write_png
+from ccp_dml.reports.figures.picture import write_picture
 from ccp_dml.serving.exports.programs import ONNX, ONNX_OF_IMAGES, TORCH
 from ccp_dml.serving.model import EmbeddingModel
 from ccp_dml.serving.preprocessing import GreyPreprocessing, PhotoPreprocessing
@@ -139,5 +140,5 @@ def write_map(run: RunFolder, file: Path) -> bool:
     if not problems:
         return False
     title = f"Training images of {len(problems[-1].train.class_names)} classes, problem {problems[-1].problem}"
-    write_png(file, Figure("map", "", "", problem_panels(problems[-1:], [None], [title])))
+    write_picture(file, Figure("map", "", "", problem_panels(*planar_problems(problems[-1:], [None]), [title])))
     return True
