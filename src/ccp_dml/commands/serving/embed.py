@@ -33,9 +33,9 @@ def embed(
     Example: `ccp embed runs/birds photos/ --out birds.npz`
     """
     from ccp_dml.commands.progress import CountingProgress
+    from ccp_dml.serving.exports.vectors_file import write_vectors
     from ccp_dml.serving.listed_images import list_images
     from ccp_dml.serving.stored_model import load
-    from ccp_dml.serving.vectors_file import write_vectors
 
     loaded = load(model, device, settings=settings or [])
     if loaded.transform is None:

@@ -1,1 +1,1 @@
-"""A run as files for other machines and programs."""
+"""What leaves the package as files: vectors of images, and whole models for other machines and programs."""

@@ -10,8 +10,8 @@ import ccp_dml as ccp
 from ccp_dml.data.features import load_features
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.locks import lock
+from ccp_dml.serving.exports.vectors_file import write_vectors
 from ccp_dml.serving.listed_images import ListedImage, list_images
-from ccp_dml.serving.vectors_file import write_vectors
 
 SIZE = 8
 
