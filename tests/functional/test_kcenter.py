@@ -4,6 +4,7 @@ import math
 import pytest
 import torch
 
+from ccp_dml.functional import kcenter
 from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
 
 
@@ -86,7 +87,7 @@ def test_more_picks_than_points_are_refused(k):
 def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match=r"pool must be \(classes, points, dimensions\)"):
         greedy_k_center(torch.zeros(5, 3), None, 1)
-    with pytest.raises(ValueError, match="expected a"):
+    with pytest.raises(ValueError, match="previous must be .2, centres, 3., got shape"):
         greedy_k_center(torch.zeros(2, 5, 3), torch.zeros(3, 1, 3), 1)
 
 
@@ -115,3 +116,16 @@ def test_k_center_shrinks_the_radius_to_zero():
 def test_covering_radius_needs_a_centre():
     with pytest.raises(ValueError, match="at least one centre"):
         covering_radius(torch.zeros(2, 5, 3), torch.zeros(2, 0, 3))
+
+
+@pytest.mark.parametrize("points", [grid, scattered])
+@pytest.mark.parametrize("p", [0, 3])
+def test_many_classes_are_picked_in_chunks_with_the_same_result(points, p, monkeypatch):
+    pool, previous = points(50, 6, 4, seed=1), points(50, p, 4, seed=2)
+    whole = greedy_k_center(pool, previous, 4, torch.Generator().manual_seed(3))
+    monkeypatch.setitem(kcenter._BLOCK_ELEMENTS, "cpu", 7 * 6 * 4)  # seven classes at a time
+    assert torch.equal(greedy_k_center(pool, previous, 4, torch.Generator().manual_seed(3)), whole)
+
+
+def test_no_classes_have_no_picks():
+    assert greedy_k_center(torch.zeros(0, 5, 3), None, 2).shape == (0, 2)

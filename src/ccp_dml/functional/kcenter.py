@@ -5,6 +5,8 @@ from torch import Tensor
 
 from ccp_dml.functional.distances import at_least_float32, pairwise_distances
 
+# Numbers of the pool handled at a time: what stays in a processor's cache, and what keeps a GPU busy.
+_BLOCK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 _TAKEN = -1.0  # below every distance, so that a position is never picked twice, not even among duplicates
 
 
@@ -17,29 +19,46 @@ def greedy_k_center(pool: Tensor, previous: Tensor | None, k: int, generator: to
     """
     if pool.dim() != 3:
         raise ValueError(f"pool must be (classes, points, dimensions), got shape {tuple(pool.shape)}")
-    classes, points, _ = pool.shape
+    classes, points, dimensions = pool.shape
     if not 0 <= k <= points:
         raise ValueError(f"k must lie between 0 and the {points} points that the pool holds per class, got {k}")
-    pool = at_least_float32(pool)
-    picks = torch.empty(classes, k, dtype=torch.int64, device=pool.device)
+    if previous is not None and previous.shape[1] == 0:
+        previous = None
+    if previous is not None and (len(previous) != classes or previous.shape[2] != dimensions):
+        raise ValueError(f"previous must be ({classes}, centres, {dimensions}), got shape {tuple(previous.shape)}")
     if k == 0:
-        return picks
+        return torch.empty(classes, 0, dtype=torch.int64, device=pool.device)
+    firsts = None if previous is not None else _first_pick(classes, points, generator).to(pool.device)
+    size = max(1, _BLOCK_ELEMENTS.get(pool.device.type, _BLOCK_ELEMENTS["cuda"]) // max(1, points * dimensions))
+    picks = [
+        _picked(
+            at_least_float32(pool[start : start + size]),
+            None if previous is None else at_least_float32(previous[start : start + size]),
+            None if firsts is None else firsts[start : start + size],
+            k,
+        )
+        for start in range(0, classes, size)
+    ]
+    return torch.cat(picks) if picks else torch.empty(0, k, dtype=torch.int64, device=pool.device)
 
-    every_class = torch.arange(classes, device=pool.device)
-    if previous is not None and previous.shape[1] > 0:
-        nearest = pairwise_distances(pool, at_least_float32(previous)).amin(dim=2)  # (C, b)
-        pick = nearest.argmax(dim=1)
-    else:
-        nearest = pool.new_full((classes, points), torch.inf)
-        pick = _first_pick(classes, points, generator).to(pool.device)
+
+def _picked(pool: Tensor, previous: Tensor | None, first: Tensor | None, k: int) -> Tensor:
+    """Pick positions (c, k) in pools (c, b, D), starting from `previous` centres (c, p, D) or a `first` pick (c,)."""
+    every_class = torch.arange(len(pool), device=pool.device)
+    picks = torch.empty(len(pool), k, dtype=torch.int64, device=pool.device)
+    nearest = pool.new_full(pool.shape[:2], torch.inf) if previous is None else _to_nearest(pool, previous)
     for turn in range(k):
-        if turn > 0:
-            pick = nearest.argmax(dim=1)
+        pick = first if turn == 0 and first is not None else nearest.argmax(dim=1)
         picks[:, turn] = pick
-        to_pick = torch.linalg.vector_norm(pool - pool[every_class, pick].unsqueeze(1), dim=2)  # (C, b)
+        to_pick = torch.linalg.vector_norm(pool - pool[every_class, pick].unsqueeze(1), dim=2)  # (c, b)
         nearest = torch.minimum(nearest, to_pick)
         nearest[every_class, pick] = _TAKEN
     return picks
+
+
+def _to_nearest(points: Tensor, centres: Tensor) -> Tensor:
+    """Distance (C, n) of each of `points` (C, n, D) to the nearest of its class's `centres` (C, p, D)."""
+    return pairwise_distances(points, centres).amin(dim=2)
 
 
 @torch.no_grad()
@@ -51,7 +70,7 @@ def covering_radius(points: Tensor, centres: Tensor, mask: Tensor | None = None)
     """
     if centres.shape[1] == 0:
         raise ValueError("a covering radius needs at least one centre per class")
-    nearest = pairwise_distances(points, centres).amin(dim=2)  # (C, n)
+    nearest = _to_nearest(points, centres)
     if mask is not None:
         nearest = nearest.masked_fill(~mask, 0.0)
     return nearest.amax(dim=1)
