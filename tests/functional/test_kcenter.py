@@ -87,7 +87,7 @@ def test_more_picks_than_points_are_refused(k):
 def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match=r"pool must be \(classes, points, dimensions\)"):
         greedy_k_center(torch.zeros(5, 3), None, 1)
-    with pytest.raises(ValueError, match="previous must be .2, centres, 3., got shape"):
+    with pytest.raises(ValueError, match=r"previous must be \(2, centres, 3\), got shape"):
         greedy_k_center(torch.zeros(2, 5, 3), torch.zeros(3, 1, 3), 1)
 
 
