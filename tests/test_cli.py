@@ -53,9 +53,21 @@ def test_a_script_for_the_shell_can_be_had(monkeypatch, capsys):
     assert "COMP_WORDS" in capsys.readouterr().out
 
 
-def test_help_does_not_wait_for_torch():
-    program = "import sys; import ccp_dml.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (["--help"], ["torch", "numpy", "pydantic", "PIL"]),
+        (["train", "--help"], ["torch", "numpy", "PIL"]),
+        (["config", "glyphs", "c2-ccp"], ["torchvision", "timm", "lightning_fabric", "pytorch_metric_learning"]),
+    ],
+)
+def test_a_command_imports_nothing_slow_that_it_does_not_need(arguments, unneeded):
+    program = (
+        f"import sys; from ccp_dml.cli import main; code = main({arguments}); "
+        f"sys.exit(code or ', '.join(sorted(set({unneeded}) & set(sys.modules))) or 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_every_public_name_is_there():

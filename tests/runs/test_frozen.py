@@ -18,10 +18,11 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.locks import lock
 from ccp_dml.models.backbones import create_backbone
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.build import build_network, complete
+from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.feature_store import FeatureStore
 from ccp_dml.runs.frozen import FrozenFeatures, digest_of, extract, trained_part, trains_on_features
+from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 

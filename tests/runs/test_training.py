@@ -9,8 +9,8 @@ from ccp_dml.config.schema import ProtocolConfig
 from ccp_dml.data.features import load_features
 from ccp_dml.data.labelled import DataHalves, TestSet
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.build import complete
 from ccp_dml.runs.datasets import classes_to_learn_and_to_select_on
+from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 

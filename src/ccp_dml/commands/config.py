@@ -21,7 +21,7 @@ def config(
     import tomli_w
 
     from ccp_dml.config.layers import flatten, resolve
-    from ccp_dml.runs.build import complete
+    from ccp_dml.runs.loss_arguments import complete
 
     resolved = resolve(recipes or [], settings or [])
     tables = complete(resolved.config).as_tables()

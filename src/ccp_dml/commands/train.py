@@ -32,7 +32,7 @@ def train(
     from ccp_dml.config.layers import resolve
     from ccp_dml.foundation.locks import alone_in
     from ccp_dml.records.logbook import free_folder
-    from ccp_dml.runs.build import complete
+    from ccp_dml.runs.loss_arguments import complete
 
     if resume and out_folder is None:
         raise UserError("--resume needs --out DIR, the folder of the run to continue.")

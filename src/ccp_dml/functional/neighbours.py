@@ -29,14 +29,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-_SPARE = 12  # places of a shortlist beyond the k nearest, for near-ties at the k-th place
+_SPARE = 6  # places of a shortlist beyond the k nearest, for near-ties at the k-th place
 _COLUMNS = 2048  # references per product: the result stays in a processor's cache until its maxima are taken
 _CHUNK = 32 * _COLUMNS  # references between two selections
-_GROUPS = (32, 16, 8, 4)  # how many references share a maximum, as far as the groups of a shortlist are few
+_GROUPS = (32, 16, 8, 4)  # how many references share a maximum
 _FEW = 4  # a shortlist's groups may hold one in so many references
 _DIFFERENCES = 1 << 21  # numbers per block of differences of vectors
 # Pairs of query and reference held at a time in float32 and in float64: a GPU wants large blocks.
-_PAIRS = {"cpu": (1 << 24, 1 << 20), "cuda": (1 << 28, 1 << 26)}
+_PAIRS = {"cpu": (1 << 23, 1 << 20), "cuda": (1 << 28, 1 << 26)}
 
 # A key holds a squared distance and an index. A float64 that is rounded to 24 bits leaves its low 29 bits empty: the
 # index goes there. The bits of non-negative numbers are ordered as the numbers are: keys rank by distance, then index.
@@ -67,6 +67,7 @@ class ExactSearch:
         self.centre = sums.sum(0) / len(self.references)  # (D,)
         self.longest = torch.stack([self._centred(part).norm(dim=1).amax() for part in parts]).amax()
         self._float32: Tensor | None = None
+        self._products: Tensor | None = None
         self._float64: tuple[int, Tensor] | None = None
         self._distinct: tuple[Tensor, Tensor] | None = None
 
@@ -98,11 +99,13 @@ class ExactSearch:
         groups: only there, all products are looked at.
         """
         width = k + int(self.own) + _SPARE
-        group = next((size for size in _GROUPS if _FEW * size * width <= len(self.references)), None)
+        group = self._group_size(width)
         if group is None:
             return rows.new_empty(len(rows), k), torch.zeros_like(rows, dtype=torch.bool)
         left, error = self._left_factor(rows, torch.float32)
-        found = [self._best_of(left, start, group, width) for start in range(0, len(self.references), _CHUNK)]
+        right = self._right_factor_float32()
+        together = _CHUNK // _COLUMNS
+        found = [self._best_of(left, right, first, together, group, width) for first in range(0, len(right), together)]
         products, candidates = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
         if len(found) > 1:
             products, places = products.topk(width, dim=1)
@@ -114,12 +117,16 @@ class ExactSearch:
         keys = self._ranked(rows, squared, candidates, k)
         return keys, kept & self._none_closer(keys, proposed[:, -1] - error)
 
-    def _best_of(self, left: Tensor, start: int, group: int, width: int) -> tuple[Tensor, Tensor]:
-        """Products (Q, width), largest first, and indices of the best references among the chunk from `start` on."""
-        right = self._right_factor_float32()[start // _COLUMNS :][: _CHUNK // _COLUMNS]
+    def _best_of(
+        self, left: Tensor, right: Tensor, first: int, blocks: int, group: int, width: int
+    ) -> tuple[Tensor, Tensor]:
+        """Products (Q, width), largest first, and indices of the best references among `blocks` of `right`."""
+        right = right[first : first + blocks]
         (blocks, columns, _), rows = right.shape, len(left)
         across = columns // group
-        products = left.new_empty(blocks, rows, columns)
+        if self._products is None or len(self._products) < blocks * rows * columns:
+            self._products = left.new_empty(blocks * rows * columns)  # fresh memory costs as much as half a product
+        products = self._products[: blocks * rows * columns].view(blocks, rows, columns)
         maxima = left.new_empty(rows, blocks, across)
         with torch.autocast(left.device.type, enabled=False):
             for number in range(blocks):
@@ -132,7 +139,7 @@ class ExactSearch:
         places = ((block * rows + row) * columns + place).unsqueeze(2) + members  # (Q, G, group), in `products`
         best, order = products.flatten()[places.flatten(1)].topk(width, dim=1)
         indices = ((block * columns + place).unsqueeze(2) + members).flatten(1)
-        return best, indices.gather(1, order) + start
+        return best, indices.gather(1, order) + first * columns
 
     def _by_float64_products(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Keys (Q, k) of the nearest references, and which rows (Q,) of them are certain."""
@@ -219,8 +226,8 @@ class ExactSearch:
         """All references as factors (blocks, columns, D + 2), filled up with references that are infinitely far."""
         if self._float32 is None:
             rows, dimensions = self.references.shape
-            columns = min(_COLUMNS, -(-rows // max(_GROUPS)) * max(_GROUPS))
-            blocks = -(-rows // columns)
+            blocks = -(-rows // _COLUMNS)
+            columns = -(-rows // (blocks * max(_GROUPS))) * max(_GROUPS)  # little is left to fill up
             factor = torch.zeros(blocks * columns, dimensions + 2, device=self.references.device)
             for start in range(0, rows, _CHUNK):
                 part = self._right_factor(self.references[start : start + _CHUNK])
@@ -234,6 +241,17 @@ class ExactSearch:
         if self._float64 is None or self._float64[0] != start:
             self._float64 = start, self._right_factor(self.references[start : start + _CHUNK])
         return self._float64[1]
+
+    def _group_size(self, width: int) -> int | None:
+        """How many references share a maximum; None where a shortlist would be a large part of all references.
+
+        Large groups leave fewer maxima to select from, and more members of the selected groups to look at.
+        """
+        wanted = (len(self.references) / (8 * width)) ** 0.5  # where both cost the same, as measured
+        return next(
+            (size for size in _GROUPS if (size <= wanted or size == 4) and _FEW * size * width <= len(self.references)),
+            None,
+        )
 
     def _block_size(self, float32: bool) -> int:
         pairs = _PAIRS.get(self.references.device.type, _PAIRS["cuda"])[0 if float32 else 1]

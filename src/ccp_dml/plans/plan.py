@@ -11,7 +11,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.records.evaluation_log import EvaluationLog
 from ccp_dml.records.logbook import HOW_IT_RUNS, Logbook
 from ccp_dml.records.run_folder import is_finished, is_run
-from ccp_dml.runs.build import complete
+from ccp_dml.runs.loss_arguments import complete
 
 State = Literal["done", "partly", "open"]
 

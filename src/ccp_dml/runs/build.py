@@ -4,27 +4,27 @@ The parts built here take plain arguments: none of them knows what a configurati
 
 import inspect
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from pydantic import ConfigDict, ValidationError, create_model
 from torch import Tensor, nn
 
-from ccp_dml.config.layers import naming_keys, wrong_value
+from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config, LossConfig, ModelConfig, OptimConfig
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
-from ccp_dml.errors import UserError, did_you_mean
+from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.losses import LOSSES, PROXY_LOSSES
 from ccp_dml.losses.memory import CrossBatchMemory
-from ccp_dml.losses.pml import PREFIX, PmlLoss, pml_losses, settable_arguments
+from ccp_dml.losses.pml import PREFIX, PmlLoss
 from ccp_dml.models.backbones import FROM_SCRATCH, create_backbone
 from ccp_dml.models.embedder import Embedder, start_as_pca
 from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective
+from ccp_dml.runs.loss_arguments import LossContext, checked_arguments
 
 
 @naming_keys("model")
@@ -76,12 +76,6 @@ def weights_note(model: ModelConfig) -> str | None:
         f"The backbone {model.backbone} starts from random weights; for pretrained ones set "
         "model.weights=FILE or, with a backbone of timm, model.pretrained=true."
     )
-
-
-def complete(config: Config) -> Config:
-    """Spell out every argument of the loss, so that a saved configuration does not depend on defaults."""
-    loss = LossConfig(name=config.loss.name, **checked_arguments(config.loss))
-    return config.model_copy(update={"loss": loss})
 
 
 def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) -> tuple[nn.Module, ClassProxies | None]:
@@ -140,16 +134,6 @@ def build_fabric(device: str, precision: Any) -> Fabric:
         return Fabric(accelerator=kind, devices=[int(number)] if number else 1, precision=precision)
 
 
-@dataclass(frozen=True)
-class LossContext:
-    """Facts of a run that a loss's constructor may ask for by name; no configuration sets them."""
-
-    classes: int
-    dim: int
-    steps_per_epoch: int = 100
-    seed: int = 0
-
-
 def build_loss(loss: LossConfig, context: LossContext) -> nn.Module:
     arguments = checked_arguments(loss)
     try:
@@ -180,40 +164,6 @@ def refuse_without_references(loss: nn.Module, name: str, setting: str) -> None:
             raise UserError(
                 f"loss.name = {name!r}: {error}; use it with ccp.mode=off and xbm.enabled=false, or take another loss."
             ) from None
-
-
-def checked_arguments(loss: LossConfig) -> dict[str, Any]:
-    """Check a loss's arguments against its signature, and complete them with its defaults."""
-    fields: dict[str, Any] = {
-        name: (parameter.annotation, ... if parameter.default is parameter.empty else parameter.default)
-        for name, parameter in settable_parameters(loss.name).items()
-    }
-    for name in loss.arguments:
-        if name not in fields:
-            known = did_you_mean(name, list(fields)) or f"; it takes {', '.join(fields) or 'none'}"
-            raise UserError(f"loss.{name} is no argument of the loss {loss.name!r}{known}.")
-    rules = ConfigDict(allow_inf_nan=False, protected_namespaces=(), strict=True)
-    try:
-        return dict(create_model("Arguments", __config__=rules, **fields)(**loss.arguments))
-    except ValidationError as error:
-        raise wrong_value(
-            error, {f"loss.{key}": value for key, value in loss.arguments.items()}, section="loss"
-        ) from None
-
-
-def settable_parameters(name: str) -> dict[str, inspect.Parameter]:
-    """List the parameters of a loss's constructor that a configuration may set."""
-    refuse_unknown_loss(name)
-    if name.startswith(PREFIX):
-        return dict(settable_arguments(name.removeprefix(PREFIX)).parameters)
-    parameters = inspect.signature({**LOSSES, **PROXY_LOSSES}[name]).parameters
-    return {key: value for key, value in parameters.items() if key not in LossContext.__dataclass_fields__}
-
-
-def refuse_unknown_loss(name: str) -> None:
-    known = [PREFIX + loss for loss in pml_losses()] if name.startswith(PREFIX) else [*LOSSES, *PROXY_LOSSES]
-    if name not in known:
-        raise UserError(f"loss.name = {name!r} is no loss{did_you_mean(name, known)}; see `ccp list losses`.")
 
 
 @naming_keys("model")

@@ -16,8 +16,9 @@ from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.runs.build import build_fabric, build_network_for, checked_arguments
+from ccp_dml.runs.build import build_fabric, build_network_for
 from ccp_dml.runs.frozen import digest_of, trains_on_features
+from ccp_dml.runs.loss_arguments import checked_arguments
 from ccp_dml.serving.model import FORMAT, MODEL, PREPROCESSING, WEIGHTS, Description, EmbeddingModel
 from ccp_dml.serving.preprocessing import from_values, preprocessing_of
 

@@ -13,7 +13,7 @@ from ccp_dml.foundation.randomness import generator
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.projections import IterativeProjections, snapshot
 from ccp_dml.records.problem_map import MapPoints, ProblemMap, write_problem
-from ccp_dml.runs.build import checked_arguments
+from ccp_dml.runs.loss_arguments import checked_arguments
 
 MOST_CLASSES = 12
 """Classes on a map at most: nobody can tell more colours apart."""
