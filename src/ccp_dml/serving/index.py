@@ -12,7 +12,8 @@ import numpy as np
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.serving import approximate
-from ccp_dml.serving.gallery import Hit, Item, Sample, check_queries, exact_nearest
+from ccp_dml.serving.exact_search import ExactSearcher
+from ccp_dml.serving.gallery import Hit, Item, Sample, check_queries
 from ccp_dml.serving.index_store import Manifest, check_files, map_vectors, open_items, read_manifest
 from ccp_dml.serving.where import Value, as_sql, parse_where
 
@@ -32,6 +33,7 @@ class SearchIndex:
         self.model = manifest.model
         self.count = manifest.count
         self.vectors = map_vectors(folder, manifest)  # (N, D)
+        self._exact = ExactSearcher(self.vectors)
         self._table = open_items(folder, manifest)
         self._one_statement_at_a_time = threading.Lock()
         self.ids = np.array([row[0] for row in self._rows("SELECT id FROM items ORDER BY id")], dtype=np.int64)  # (N,)
@@ -74,9 +76,7 @@ class SearchIndex:
         if rows is None and self._approximate is not None:
             distances, places = self._approximate.search(queries, self.vectors, k)
         else:
-            references = self.vectors if rows is None else self.vectors[rows]
-            distances, places = exact_nearest(queries, references, k)
-            places = places if rows is None else rows[places]
+            distances, places = self._exact.nearest(queries, k, rows)
         wanted = self.ids[places]
         items = {item.id: item for item in self.items(np.unique(wanted).tolist())}
         return [

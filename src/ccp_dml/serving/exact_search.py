@@ -1,0 +1,74 @@
+"""Exact search in vectors that stay: what depends on them alone is computed once, not with every query."""
+
+import threading
+
+import numpy as np
+import torch
+
+from ccp_dml.functional.retrieval import nearest_references
+
+FEW = 4096  # up to here there is nothing to gain
+PAIRS = 1 << 22  # pairs of query and reference whose distances are held at a time
+
+
+class ExactSearcher:
+    """Finds the nearest of `vectors` (N, D), exactly, fast for a few queries at a time.
+
+    A float32 product gives every squared distance up to a bound e on its rounding (see `functional.neighbours`). If t
+    is the k-th smallest of these, no reference beyond t + 2 e can be among the k nearest. The others, mostly few more
+    than k, are ranked by the kernel of `functional.retrieval`, which decides all.
+    """
+
+    def __init__(self, vectors: np.ndarray) -> None:
+        self.vectors = vectors
+        self._squared: np.ndarray | None = None  # (N,) squared lengths
+        self._lock = threading.Lock()
+
+    def nearest(self, queries: np.ndarray, k: int, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Distances and rows (Q, min(k, N)) of the nearest, equals by lower row; among `rows` (ascending) if given."""
+        references = self.vectors if rows is None else self.vectors[rows]
+        k = min(k, len(references))
+        if k == 0:
+            return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
+        if len(references) > FEW:
+            squared = self._squared_lengths() if rows is None else self._squared_lengths()[rows]
+            chosen = _candidates(queries, references, squared, k)
+        else:
+            chosen = np.arange(len(references))
+        distances, places = nearest_references(torch.from_numpy(queries), k, torch.from_numpy(references[chosen]))
+        found = chosen[places.numpy()]
+        return distances.numpy(), found if rows is None else rows[found]
+
+    def _squared_lengths(self) -> np.ndarray:
+        with self._lock:
+            if self._squared is None:
+                starts = range(0, len(self.vectors), 1 << 14)
+                parts = [np.square(self.vectors[start : start + (1 << 14)], dtype=np.float64) for start in starts]
+                self._squared = np.concatenate([part.sum(axis=1) for part in parts]).astype(np.float32)
+            return self._squared
+
+
+def _candidates(queries: np.ndarray, references: np.ndarray, squared: np.ndarray, k: int) -> np.ndarray:
+    """Rows, ascending, among which the `k` nearest references of every query are for certain."""
+    unit = np.finfo(np.float32).eps / 2
+    longest = float(squared.max()) ** 0.5 * (1 + 4 * unit)
+    found = np.zeros(len(references), dtype=bool)
+    all_references = torch.from_numpy(references)
+    for start in range(0, len(queries), max(1, PAIRS // len(references))):
+        some = queries[start : start + max(1, PAIRS // len(references))]
+        # torch reads the references with all cores; what follows is too little work to wait for a second one.
+        if len(some) == 1:
+            products = torch.mv(all_references, torch.from_numpy(some[0])).numpy()[None]  # (1, N)
+        else:
+            products = torch.mm(torch.from_numpy(some), all_references.T).numpy()  # (q, N)
+        for query, product in zip(some, products, strict=True):
+            # |r|^2 - 2 q.r: ordered as the distances of a query, and off by no more than they are.
+            product *= -2.0
+            product += squared
+            length = float(np.linalg.norm(query.astype(np.float64)))
+            error = (len(query) + 8) * unit * (length + longest) ** 2
+            limit = float(np.partition(product, k - 1)[k - 1]) + 2 * error
+            # Distances that agree to 24 bits count as equal: a few of these bits are kept in reserve.
+            limit += 8 * unit * (abs(limit) + length**2)
+            found |= product <= np.nextafter(np.float32(limit), np.float32(np.inf))
+    return np.flatnonzero(found)
