@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.running_server import RunningServer, serving
 from support.stand_in_model import StandInModel
 
-from ccp_dml.serving.index import SearchIndex
-from ccp_dml.serving.index_store import NextGeneration, PinnedModel
-from ccp_dml.serving.server import make_app
+from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.index_store import NextGeneration, PinnedModel
+from ccp_dml.serving.web.server import make_app
 
 
 def made_up_index(folder: Path, count: int, dim: int, model: StandInModel | None = None) -> SearchIndex:

@@ -12,8 +12,8 @@ import urllib.request
 from pathlib import Path
 
 from ccp_dml.data.glyphs import GlyphSource, load_glyphs
-from ccp_dml.serving.index_writer import add_images
 from ccp_dml.serving.listed_images import list_images
+from ccp_dml.serving.search.index_writer import add_images
 from ccp_dml.serving.stored_model import load
 
 SECONDS_TO_START = 120

@@ -11,7 +11,7 @@ from ccp_dml.data.class_folders import images_below
 from ccp_dml.data.images import SUFFIXES
 from ccp_dml.data.splits import SPLITS
 from ccp_dml.errors import UserError, listing
-from ccp_dml.serving.where import COLUMNS, Value
+from ccp_dml.serving.search.where import COLUMNS, Value
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from ccp_dml.commands.console import Json, err, out, print_json, take_terminatio
 from ccp_dml.errors import UserError, listing
 
 if TYPE_CHECKING:
-    from ccp_dml.serving.index_writer import Changes
     from ccp_dml.serving.model import EmbeddingModel
+    from ccp_dml.serving.search.index_writer import Changes
 
 DEFAULT = "build"
 
@@ -59,9 +59,9 @@ def build(
 
     Example: `ccp index runs/birds photos --out birds.index`
     """
-    from ccp_dml.serving.approximate import KINDS
-    from ccp_dml.serving.index_writer import add_images
     from ccp_dml.serving.listed_images import list_images
+    from ccp_dml.serving.search.approximate import KINDS
+    from ccp_dml.serving.search.index_writer import add_images
     from ccp_dml.serving.stored_model import load
 
     kind = next((known for known in KINDS if known == approximate), None)
@@ -87,8 +87,8 @@ def refresh(
 
     Example: `ccp index refresh birds.index --drop-missing`
     """
-    from ccp_dml.serving import index_writer
-    from ccp_dml.serving.index_store import read_manifest
+    from ccp_dml.serving.search import index_writer
+    from ccp_dml.serving.search.index_store import read_manifest
 
     network = load_pinned(read_manifest(folder).model, model, str(folder), device)
     with _embedding(folder) as progress:
@@ -106,7 +106,7 @@ def remove(
 
     Example: `ccp index remove birds.index photos/wren --where 'year < 2010'`
     """
-    from ccp_dml.serving.index_writer import remove_images
+    from ccp_dml.serving.search.index_writer import remove_images
 
     if not images and where is None:
         raise UserError("Say what to remove: files or folders, or a condition with --where.")
@@ -119,7 +119,7 @@ def show(folder: Folder, as_json: Json = False) -> None:
 
     Example: `ccp index show birds.index`
     """
-    from ccp_dml.serving.index import SearchIndex
+    from ccp_dml.serving.search.index import SearchIndex
 
     index = SearchIndex.open(folder)
     missing, labels = index.missing_images(), index.label_counts()
@@ -162,8 +162,8 @@ def push(
     Example: `ccp index push birds.index http://localhost:19530`
     """
     from ccp_dml.commands.progress import CountingProgress
-    from ccp_dml.serving import vector_engine
-    from ccp_dml.serving.index import SearchIndex
+    from ccp_dml.serving.search import vector_engine
+    from ccp_dml.serving.search.index import SearchIndex
 
     if not vector_engine.is_address(address):
         raise UserError(f"{address} is no address; give http://HOST:19530, or FILE.db for an embedded engine.")
@@ -184,7 +184,7 @@ def push(
 
 def load_pinned(pinned: Any, given: Path | None, name: str, device: str) -> "EmbeddingModel":
     """Load the model that an index was made with, from where it was or from where it is said to be now."""
-    from ccp_dml.serving.gallery import refuse_other_model
+    from ccp_dml.serving.search.gallery import refuse_other_model
     from ccp_dml.serving.stored_model import load
 
     path = Path(pinned.path) if given is None else given
@@ -216,7 +216,7 @@ class _embedding:
 
 
 def _print_changes(folder: Path, changes: "Changes") -> None:
-    from ccp_dml.serving.index_store import read_manifest
+    from ccp_dml.serving.search.index_store import read_manifest
 
     manifest = read_manifest(folder)
     parts = {

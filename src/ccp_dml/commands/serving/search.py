@@ -11,7 +11,7 @@ from ccp_dml.commands.console import Json, out, print_json
 from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
 
 if TYPE_CHECKING:
-    from ccp_dml.serving.gallery import Gallery, Hit
+    from ccp_dml.serving.search.gallery import Gallery, Hit
 
 
 def search(
@@ -34,8 +34,8 @@ def search(
 
     Example: `ccp search birds.index query.jpg -k 20 --where 'species = "wren"' --within 0.01`
     """
-    from ccp_dml.serving.results_page import write_results_page
-    from ccp_dml.serving.vector_engine import open_gallery
+    from ccp_dml.serving.search.vector_engine import open_gallery
+    from ccp_dml.serving.web.results_page import write_results_page
 
     gallery = open_gallery(index)
     network = load_pinned(gallery.model, model, index, device)

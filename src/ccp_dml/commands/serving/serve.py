@@ -109,10 +109,10 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def _app_of(what: str, host: str, model: Path | None, device: str, with_tsne: bool) -> "FastAPI":
-    from ccp_dml.serving.index_store import is_index
-    from ccp_dml.serving.server import make_app
+    from ccp_dml.serving.search.index_store import is_index
+    from ccp_dml.serving.search.vector_engine import is_address, open_gallery
     from ccp_dml.serving.stored_model import load
-    from ccp_dml.serving.vector_engine import is_address, open_gallery
+    from ccp_dml.serving.web.server import make_app
 
     hosts: list[str] | None = [*LOOPBACK, "[::1]"] if host in LOOPBACK else None
     path = Path(what).expanduser()

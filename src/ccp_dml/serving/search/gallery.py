@@ -10,8 +10,8 @@ import torch
 
 from ccp_dml.errors import UserError
 from ccp_dml.functional.retrieval import nearest_references
-from ccp_dml.serving.index_store import PinnedModel
-from ccp_dml.serving.where import Value
+from ccp_dml.serving.search.index_store import PinnedModel
+from ccp_dml.serving.search.where import Value
 
 
 @dataclass(frozen=True)

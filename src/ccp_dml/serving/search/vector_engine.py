@@ -18,10 +18,10 @@ import numpy as np
 
 from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.randomness import derive_seed
-from ccp_dml.serving.gallery import Gallery, Hit, Item, Sample, check_queries, exact_nearest
-from ccp_dml.serving.index import SearchIndex
-from ccp_dml.serving.index_store import PinnedModel, is_index
-from ccp_dml.serving.where import Value, as_milvus, parse_where
+from ccp_dml.serving.search.gallery import Gallery, Hit, Item, Sample, check_queries, exact_nearest
+from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.index_store import PinnedModel, is_index
+from ccp_dml.serving.search.where import Value, as_milvus, parse_where
 
 ABOUT = "_about"
 BATCH = 500
@@ -196,6 +196,7 @@ def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | Non
 
 def connect(engine: str) -> Any:
     """A client of the engine; MILVUS_TOKEN in the environment is what a cluster asks for."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would report what it recovers from by itself
     try:
         import pymilvus
     except ImportError:

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from ccp_dml.functional.retrieval import nearest_references
-from ccp_dml.serving import exact_search
-from ccp_dml.serving.exact_search import ExactSearcher
+from ccp_dml.serving.search import exact_search
+from ccp_dml.serving.search.exact_search import ExactSearcher
 
 
 def cases():

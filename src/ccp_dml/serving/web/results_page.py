@@ -10,14 +10,14 @@ from PIL import Image
 
 from ccp_dml.data.images import decode
 from ccp_dml.foundation.files import write_text
-from ccp_dml.serving.gallery import Hit
+from ccp_dml.serving.search.gallery import Hit
 
 SIDE = 200
 
 
 def write_results_page(file: Path, query: Path, hits: Sequence[Hit], name: str, promise: str | None = None) -> None:
     """Write the query and its neighbours with their pictures, distances, labels and attributes."""
-    environment = Environment(loader=PackageLoader("ccp_dml.serving", "page"), autoescape=True)
+    environment = Environment(loader=PackageLoader("ccp_dml.serving.web", "page"), autoescape=True)
     page = environment.get_template("results.html").render(
         query=query.name,
         picture=picture_address(query),

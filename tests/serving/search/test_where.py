@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving.where import MOST_PARTS, Comparison, Junction, as_milvus, as_sql, parse_where
+from ccp_dml.serving.search.where import MOST_PARTS, Comparison, Junction, as_milvus, as_sql, parse_where
 
 ITEMS = [
     (1, "wren", {"year": 2019, "place": "Wald"}),

@@ -5,15 +5,14 @@ import shutil
 
 import numpy as np
 import pytest
+from support.pictures import write_picture
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving import approximate
-from ccp_dml.serving.index import SearchIndex
-from ccp_dml.serving.index_store import NextGeneration, PinnedModel, read_manifest
-from ccp_dml.serving.index_writer import add_images
 from ccp_dml.serving.listed_images import list_images
-
-from .conftest import write_picture
+from ccp_dml.serving.search import approximate
+from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.index_store import NextGeneration, PinnedModel, read_manifest
+from ccp_dml.serving.search.index_writer import add_images
 
 
 def by_hand(index, query, k, keep=bool):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving import vector_engine
-from ccp_dml.serving.index import SearchIndex
-from ccp_dml.serving.index_writer import add_images, remove_images
 from ccp_dml.serving.listed_images import list_images
-from ccp_dml.serving.vector_engine import Address, MilvusGallery, is_address, open_gallery, push
+from ccp_dml.serving.search import vector_engine
+from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.index_writer import add_images, remove_images
+from ccp_dml.serving.search.vector_engine import Address, MilvusGallery, is_address, open_gallery, push
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")

@@ -7,8 +7,8 @@ import numpy as np
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import derive_seed
-from ccp_dml.serving.gallery import exact_nearest
-from ccp_dml.serving.index_store import Approximation, Manifest
+from ccp_dml.serving.search.gallery import exact_nearest
+from ccp_dml.serving.search.index_store import Approximation, Manifest
 
 Kind = Literal["hnsw", "ivf"]
 KINDS: tuple[Kind, ...] = ("hnsw", "ivf")

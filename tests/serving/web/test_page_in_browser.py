@@ -4,14 +4,13 @@ import base64
 from pathlib import Path
 
 import pytest
+from support.pictures import write_picture, write_pictures
 from support.stand_in_model import StandInModel
 
-from ccp_dml.serving.index import SearchIndex
-from ccp_dml.serving.index_writer import add_images
 from ccp_dml.serving.listed_images import list_images
-from ccp_dml.serving.server import make_app
-
-from .conftest import write_picture, write_pictures
+from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.index_writer import add_images
+from ccp_dml.serving.web.server import make_app
 
 pytestmark = pytest.mark.browser
 

@@ -17,11 +17,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving.gallery import Gallery, Hit, Item, refuse_other_model
-from ccp_dml.serving.index_overview import Overview
 from ccp_dml.serving.model import EmbeddingModel
-from ccp_dml.serving.results_page import small_copy
-from ccp_dml.serving.uploads import MEGABYTE, MOST_BYTES, BodyLimit, Refusal, Sent, read_picture, read_sent
+from ccp_dml.serving.search.gallery import Gallery, Hit, Item, refuse_other_model
+from ccp_dml.serving.web.index_overview import Overview
+from ccp_dml.serving.web.results_page import small_copy
+from ccp_dml.serving.web.uploads import MEGABYTE, MOST_BYTES, BodyLimit, Refusal, Sent, read_picture, read_sent
 
 SIDES = {"small": 160, "large": 900}
 PICTURES_KEPT = 4096
@@ -264,8 +264,8 @@ def _add_interface(app: FastAPI, service: Service) -> None:
 
 
 def _add_page(app: FastAPI, service: Service) -> None:
-    page = files("ccp_dml.serving") / "page"
-    environment = Environment(loader=PackageLoader("ccp_dml.serving", "page"), autoescape=True)
+    page = files("ccp_dml.serving.web") / "page"
+    environment = Environment(loader=PackageLoader("ccp_dml.serving.web", "page"), autoescape=True)
 
     @app.get("/", include_in_schema=False)
     def search_page() -> HTMLResponse:

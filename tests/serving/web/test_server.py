@@ -11,11 +11,11 @@ from PIL import Image
 from support.stand_in_model import StandInModel
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving.index import SearchIndex
-from ccp_dml.serving.index_writer import add_images
 from ccp_dml.serving.listed_images import list_images
-from ccp_dml.serving.server import make_app
-from ccp_dml.serving.uploads import MOST_BYTES
+from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.index_writer import add_images
+from ccp_dml.serving.web.server import make_app
+from ccp_dml.serving.web.uploads import MOST_BYTES
 
 from .test_uploads import bomb, encoded
 

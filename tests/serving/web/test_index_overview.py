@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from ccp_dml.serving.gallery import Sample
-from ccp_dml.serving.index import SearchIndex
-from ccp_dml.serving.index_overview import Overview, confused_classes
+from ccp_dml.serving.search.gallery import Sample
+from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.web.index_overview import Overview, confused_classes
 
 
 def sample_of(labels, vectors):

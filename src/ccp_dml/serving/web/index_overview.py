@@ -10,7 +10,7 @@ import torch
 
 from ccp_dml.functional.planar import principal_plane
 from ccp_dml.functional.retrieval import nearest_references
-from ccp_dml.serving.gallery import Gallery, Sample
+from ccp_dml.serving.search.gallery import Gallery, Sample
 
 MOST_POINTS = 10_000
 MOST_POINTS_OF_TSNE = 5_000

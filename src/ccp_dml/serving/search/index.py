@@ -11,11 +11,11 @@ import numpy as np
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import derive_seed
-from ccp_dml.serving import approximate
-from ccp_dml.serving.exact_search import ExactSearcher
-from ccp_dml.serving.gallery import Hit, Item, Sample, check_queries
-from ccp_dml.serving.index_store import Manifest, check_files, map_vectors, open_items, read_manifest
-from ccp_dml.serving.where import Value, as_sql, parse_where
+from ccp_dml.serving.search import approximate
+from ccp_dml.serving.search.exact_search import ExactSearcher
+from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries
+from ccp_dml.serving.search.index_store import Manifest, check_files, map_vectors, open_items, read_manifest
+from ccp_dml.serving.search.where import Value, as_sql, parse_where
 
 ATTEMPTS_TO_OPEN = 5
 """A writer may replace the files between the moments in which we read their names and open them."""

@@ -10,9 +10,11 @@ import numpy as np
 
 from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.digests import file_digest
-from ccp_dml.serving import approximate
-from ccp_dml.serving.gallery import readable_path, refuse_other_model
-from ccp_dml.serving.index_store import (
+from ccp_dml.serving.listed_images import ListedImage
+from ccp_dml.serving.model import EmbeddingModel
+from ccp_dml.serving.search import approximate
+from ccp_dml.serving.search.gallery import readable_path, refuse_other_model
+from ccp_dml.serving.search.index_store import (
     Manifest,
     NextGeneration,
     PinnedModel,
@@ -25,9 +27,7 @@ from ccp_dml.serving.index_store import (
     read_manifest,
     sweep,
 )
-from ccp_dml.serving.listed_images import ListedImage
-from ccp_dml.serving.model import EmbeddingModel
-from ccp_dml.serving.where import Value, as_sql, parse_where
+from ccp_dml.serving.search.where import Value, as_sql, parse_where
 
 Report = Callable[[int, int], None]
 """Called with how many images are embedded, and of how many."""

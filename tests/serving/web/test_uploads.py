@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccp_dml.serving.uploads import MOST_BYTES, Refusal, read_picture
+from ccp_dml.serving.web.uploads import MOST_BYTES, Refusal, read_picture
 
 
 def encoded(image, kind="PNG", **options):

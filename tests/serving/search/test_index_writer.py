@@ -11,16 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.pictures import write_picture
 from support.stand_in_model import StandInModel
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving import index_store
-from ccp_dml.serving.index import SearchIndex
-from ccp_dml.serving.index_store import alone_writing, read_manifest
-from ccp_dml.serving.index_writer import add_images, refresh, remove_images
 from ccp_dml.serving.listed_images import ListedImage, list_images
-
-from .conftest import write_picture
+from ccp_dml.serving.search import index_store
+from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.index_store import alone_writing, read_manifest
+from ccp_dml.serving.search.index_writer import add_images, refresh, remove_images
 
 
 def paths_of(folder):
@@ -244,7 +243,7 @@ def test_killed_at_any_step_the_index_is_old_or_new(tmp_path, pictures, model, e
 
 def test_a_killed_writer_leaves_no_lock(index_folder, pictures, model):
     program = (
-        "import sys, time; from pathlib import Path; from ccp_dml.serving.index_store import alone_writing\n"
+        "import sys, time; from pathlib import Path; from ccp_dml.serving.search.index_store import alone_writing\n"
         "with alone_writing(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(index_folder)], stdout=subprocess.PIPE, text=True)
