@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ccp_dml.functional import neighbours
+from ccp_dml.functional import mutual, neighbours
 from ccp_dml.functional.neighbours import ExactSearch
 
 ROWS, K = 500, 5  # large enough for products in float32
@@ -99,7 +99,7 @@ def assert_found(queries, references, k, block=None):
 @pytest.fixture
 def used(monkeypatch):
     """How many rows each way to search was asked for."""
-    counts = dict.fromkeys(("_by_float32_products", "_by_float64_products", "_by_differences"), 0)
+    counts = dict.fromkeys(("_by_shortlists", "_by_float32_products", "_by_float64_products", "_by_differences"), 0)
     for name in counts:
         original = getattr(ExactSearch, name)
 
@@ -130,7 +130,7 @@ def test_many_references_are_searched_in_chunks(points, k, block, monkeypatch):
 @pytest.mark.parametrize("points", [scattered, far_from_zero, huge, tiny])
 def test_plain_vectors_need_float32_products_only(points, used):
     assert_found(points(), None, K)
-    assert used == {"_by_float32_products": ROWS, "_by_float64_products": 0, "_by_differences": 0}
+    assert used == {"_by_shortlists": 0, "_by_float32_products": ROWS, "_by_float64_products": 0, "_by_differences": 0}
 
 
 def test_deep_searches_use_float64_products(used):
@@ -180,3 +180,50 @@ def test_distances_equal_to_24_bits_are_ties():
     references = torch.tensor([[apart], [near], [1.0], [-1.0]], dtype=torch.float64)
     _, indices = found(torch.zeros(1, 1, dtype=torch.float64), references, 4)
     assert indices.tolist() == [[1, 2, 3, 0]]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """As if there were many blocks of references."""
+    monkeypatch.setattr(neighbours, "_COLUMNS", 64)
+    monkeypatch.setattr(mutual, "_GROUP", 4)
+    monkeypatch.setattr(mutual, "_ROWS", 40)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("points", EVERY_KIND)
+@pytest.mark.parametrize("rows", [ROWS, 300, 449])  # even and odd numbers of blocks, full and filled up
+@pytest.mark.parametrize("k", [1, K])
+def test_items_look_at_each_other(points, rows, k, used):
+    assert_found(points(rows), None, k)
+    if points in (scattered, far_from_zero, huge, tiny):
+        assert used["_by_shortlists"] == rows
+        assert used["_by_float32_products"] == 0
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_some_items_look_at_each_other_with_depths_of_their_own(used):
+    vectors = scattered()
+    rows = torch.randperm(ROWS, generator=torch.Generator().manual_seed(0))[:400]
+    depths = torch.arange(400) // 50 + 1
+    _, expected = by_brute_force(vectors, vectors, 8, own=True)
+    seen = []
+    for some, _, nearest in ExactSearch(vectors).nearest(rows, depths, block=30):
+        assert torch.equal(nearest, expected[some][:, : nearest.shape[1]])
+        seen += some.tolist()
+    assert sorted(seen) == sorted(rows.tolist())
+    assert used["_by_shortlists"] == 400
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_gallery_does_not_look_back(used):
+    assert_found(scattered(), scattered(seed=2), K)
+    assert used["_by_shortlists"] == 0
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_products_of_fewer_digits_are_noticed_on_both_sides(used, monkeypatch):
+    original = ExactSearch._right_factor_float32
+    monkeypatch.setattr(ExactSearch, "_right_factor_float32", lambda self: original(self).bfloat16().float())
+    assert_found(scattered(), None, K)
+    assert used["_by_float64_products"] == ROWS

@@ -15,6 +15,8 @@ nearest, and the row is done. Rows that fail this test (there are many ties at t
 orders of magnitude) are tried again with a float64 product, whose e is a billion times smaller, and those that fail
 this, too, are compared with every distinct reference by differences.
 
+Where items are searched among themselves, products propose for both of a pair at once: see `functional.mutual`.
+
 Distances do not change when all vectors are moved: everything is centred first, so that e is measured by how far the
 vectors are spread, not by how far they are from zero. Embeddings of an untrained network lie close together, and far
 from zero.
@@ -29,8 +31,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ccp_dml.functional.mutual import Shortlists, most_wanted, mutual_shortlists
+
 _SPARE = 6  # places of a shortlist beyond the k nearest, for near-ties at the k-th place
 _COLUMNS = 2048  # references per product: the result stays in a processor's cache until its maxima are taken
+_FEWEST_BLOCKS = 4  # of so many references, before it pays to look at products from both sides
 _CHUNK = 32 * _COLUMNS  # references between two selections
 _GROUPS = (32, 16, 8, 4)  # how many references share a maximum
 _FEW = 4  # a shortlist's groups may hold one in so many references
@@ -68,6 +73,7 @@ class ExactSearch:
         self.longest = torch.stack([self._centred(part).norm(dim=1).amax() for part in parts]).amax()
         self._float32: Tensor | None = None
         self._products: Tensor | None = None
+        self._shortlists: Shortlists | None = None
         self._float64: tuple[int, Tensor] | None = None
         self._distinct: tuple[Tensor, Tensor] | None = None
 
@@ -77,9 +83,12 @@ class ExactSearch:
         Yields the rows of a block (q,), distances (q, K) in ascending order and indices (q, K), where K is the largest
         `k` of the block. Rows that had to be tried again come last. `block` is the number of queries handled at a time.
         """
-        for find in (self._by_float32_products, self._by_float64_products, self._by_differences):
+        ways = [self._by_float32_products, self._by_float64_products, self._by_differences]
+        if self._look_at_each_other(rows, k, block or self._block_size(True)):
+            ways.insert(0, self._by_shortlists)
+        for find in ways:
             failed = []
-            size = block or self._block_size(find == self._by_float32_products)
+            size = block or self._block_size(find in (self._by_shortlists, self._by_float32_products))
             for some, depths in zip(rows.split(size), k.split(size), strict=True):
                 keys, certain = find(some, int(depths.max()))
                 if not bool(certain.all()):
@@ -91,6 +100,39 @@ class ExactSearch:
             if not failed:
                 return
             rows, k = (torch.cat(parts) for parts in zip(*failed, strict=True))
+
+    def _look_at_each_other(self, rows: Tensor, k: Tensor, block: int) -> bool:
+        """Make shortlists of all queries at once, if they are the references, and if that saves products."""
+        if not self.own or 2 * len(rows) < len(self.references) or len(self.references) < _FEWEST_BLOCKS * _COLUMNS:
+            return False
+        right = self._right_factor_float32()
+        if int(k.max()) > most_wanted(right.shape[1]):
+            return False
+        wanted = torch.zeros(len(self.queries), dtype=torch.int64, device=rows.device)
+        wanted[rows] = torch.cat([part.amax().expand_as(part) for part in k.split(block)])
+        everyone = torch.arange(len(self.queries), device=rows.device).split(_CHUNK)
+        errors = torch.cat([self._left_factor(part, torch.float32)[1] for part in everyone])
+        # A product, which is half a squared distance, is off by half an error, and so is the one it is compared with.
+        # As much again is more than the rounding of keys.
+        self._shortlists = mutual_shortlists(right, wanted, 2.0 * errors.float())
+        return len(self._shortlists.items) > 0
+
+    def _by_shortlists(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Keys (Q, k) of the nearest references, and which rows (Q,) of them are certain."""
+        assert self._shortlists is not None
+        found = self._shortlists
+        starts, stops = (torch.searchsorted(found.items, rows, right=right) for right in (False, True))
+        counts = stops - starts
+        places = torch.arange(max(k, int(counts.max())), device=rows.device)
+        real = places < counts.unsqueeze(1)  # (Q, width)
+        pairs = torch.where(real, starts.unsqueeze(1) + places, 0)
+        candidates = found.others[pairs]
+        squared = self._squared_differences(rows, candidates)
+        _, error = self._left_factor(rows, torch.float32)
+        off = (squared + 2.0 * found.products[pairs].double()).abs()
+        kept = ((off <= error.unsqueeze(1)) | ~real).all(dim=1)
+        keys = self._ranked(rows, squared.masked_fill_(~real, torch.inf), candidates, k)
+        return keys, kept & ~found.given_up[rows] & (counts >= k)
 
     def _by_float32_products(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Keys (Q, k) of the nearest references, and which rows (Q,) of them are certain.
