@@ -197,3 +197,10 @@ def test_proxies_follow_the_objective_to_its_device():
     assert {value.device for value in places} == {fabric.device}
     meta = build("loss.name=hpl-pa")[0].to("meta")  # a device of its own kind, there on every machine
     assert {value.device.type for value in [*meta.parameters(), *meta.buffers()]} == {"meta"}
+
+
+def test_proxies_of_unit_length_are_selected_where_lengths_do_not_count():
+    with pytest.raises(UserError, match=r"ccp\.proxy_length=unit needs ccp\.space=normalised"):
+        build("ccp.mode=alternating", "ccp.proxy_length=unit")
+    _, proxies = build("ccp.mode=alternating", "ccp.proxy_length=unit", "ccp.space=normalised")
+    assert proxies.length == "unit"
