@@ -313,11 +313,11 @@ def test_a_problem_that_its_pace_ended_leaves_its_last_weights_and_proxies_as_an
 
 
 def test_a_problem_that_ended_before_any_evaluation_is_not_announced():
-    script, announced = PacedScript([0.1, 0.2], pace=Pace(steps=3), patience=None, max_evaluations=2), []
+    script, announced = PacedScript([0.1, 0.2], pace=Pace(steps=1), patience=None, max_evaluations=2), []
     script.projections.after_problem = lambda: announced.append(script.projections.problem)
     script.projections.run()
-    assert [start.step for start in script.projections.starts] == [0, 3, 6]
-    assert announced == [2, 3]
+    assert [start.step for start in script.projections.starts] == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert announced == [4, 8]
 
 
 @pytest.mark.parametrize(("threshold", "starts"), [(1.4, [0, 3, 6]), (2.4, [0, 5]), (99.0, [0])])
