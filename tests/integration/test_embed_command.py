@@ -75,7 +75,7 @@ def test_a_killed_command_goes_on_to_the_same_bytes(photo_run, photos, tmp_path,
     command = [sys.executable, "-c", CCP, "embed", str(photo_run[0]), str(table), "--batch-size", "1", "--out"]
     process = subprocess.Popen([*command, str(tmp_path / "v.npz")], stderr=subprocess.PIPE, text=True)
     journal = tmp_path / ".v.npz.part" / "batches.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200  # importing torch takes a minute where others use the machine
     while time.monotonic() < deadline and not (journal.exists() and journal.read_text().count("\n") > 5):
         time.sleep(0.01)
     process.send_signal(how)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Settings, err, out
+from ccp_dml.commands.console import Settings, err, out, take_termination_as_interrupt
 
 
 def export(
@@ -25,6 +25,8 @@ def export(
     Example: `ccp export runs/birds --out birds-model --onnx`
     """
     from ccp_dml.serving.exports.export import BATCHES, export_run
+
+    take_termination_as_interrupt()  # or a kill would leave the scratch folder behind
 
     def report(text: str) -> None:
         err.print(f"{text} ...", highlight=False)
