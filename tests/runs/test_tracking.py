@@ -50,7 +50,7 @@ def series(folder):
     for row in lines(folder):
         best = max(best, row["map_at_r"])
         for name, value in {**row, "best_map_at_r": best}.items():
-            if name != "step":
+            if name != "step" and not isinstance(value, list):  # lists cannot be drawn over the steps
                 expected.setdefault(name, []).append((row["step"], value))
     result = json.loads((folder / "result.json").read_text())
     test = {name: value for name, value in result["test"].items() if name != "recall_at"}
