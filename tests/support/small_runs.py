@@ -9,7 +9,10 @@ from safetensors.torch import save_file
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.models.backbones import create_backbone
+from ccp_dml.plans import runner
+from ccp_dml.plans.worker import Failed, Share, attempt
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
@@ -83,3 +86,22 @@ def photo_run(make_photo_run):
 def frozen_run(make_frozen_run):
     """The same with a frozen backbone, of which the run keeps the head alone."""
     return make_frozen_run()
+
+
+class Silent:
+    """A parent that does not listen."""
+
+    def send(self, message):
+        pass
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Train the runs of a plan without worker processes, whose start takes seconds each, until `undo` is called."""
+
+    def execute(runs, workers=1, watcher=None):  # noqa: ARG001
+        outcomes = [(run, attempt(run, Share(1, 1, None), build_data, Silent())) for run in runs]
+        return [runner.Failure(run, found.message) for run, found in outcomes if isinstance(found, Failed)]
+
+    monkeypatch.setattr(runner, "execute", execute)
+    return monkeypatch

@@ -13,9 +13,6 @@ import numpy as np
 import pytest
 
 from ccp_dml.cli import main
-from ccp_dml.plans import runner
-from ccp_dml.plans.worker import Failed, Share, attempt
-from ccp_dml.runs.datasets import build_data
 
 QUICK = (
     "train.max_steps=120",
@@ -53,29 +50,6 @@ def exploding(tmp_path):
     file = tmp_path / "exploding.toml"
     file.write_text('[loss]\nname = "c2"\n[optim]\nlr = 3e37\n')
     return file
-
-
-class Silent:
-    """A parent that does not listen."""
-
-    def send(self, message):
-        pass
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Train without workers, whose start takes seconds each."""
-
-    def execute(runs, workers, watcher):  # noqa: ARG001
-        failures = []
-        for run in runs:
-            outcome = attempt(run, Share(workers=1, threads=1, device=None), build_data, Silent())
-            if isinstance(outcome, Failed):
-                failures.append(runner.Failure(run, outcome.message))
-        return failures
-
-    monkeypatch.setattr(runner, "execute", execute)
-    return monkeypatch
 
 
 def start(arguments):

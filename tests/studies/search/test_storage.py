@@ -1,0 +1,29 @@
+"""Where trials are kept: in the study's folder, or where several machines reach them."""
+
+import pytest
+
+from ccp_dml.errors import UserError
+from ccp_dml.studies.search.storage import TrialStore
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "sqlite:////nowhere/at/all/x.db",
+        "/nowhere/at/all/x.log",
+        "nonsense://x",
+        "postgresql://ann:s3cret@127.0.0.1:9/x",
+    ],
+)
+def test_a_storage_that_cannot_be_reached_is_a_user_s_mistake(address, tmp_path):
+    with pytest.raises(UserError, match=r"--storage .* cannot be used") as caught:
+        TrialStore(tmp_path, address, "search").open()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_search_whose_recipe_was_changed_is_refused(tmp_path):
+    TrialStore(tmp_path, None, "before").open()
+    with pytest.raises(UserError, match="holds a search with other settings"):
+        TrialStore(tmp_path, None, "after").open()
+    address = f"sqlite:///{tmp_path / 'shared.db'}"
+    assert [TrialStore(tmp_path, address, name).open().study_name for name in ("one", "two")] == ["one", "two"]
