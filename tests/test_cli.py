@@ -76,3 +76,13 @@ def test_every_public_name_is_there():
     assert set(ccp_dml.__all__) <= set(dir(ccp_dml))
     with pytest.raises(AttributeError, match="no attribute 'embedd'"):
         _ = ccp_dml.embedd
+
+
+@pytest.mark.parametrize(
+    "name", ["train", "config", "evaluate", "certify", "list", "report", "benchmark", "data prepare", "data verify"]
+)
+def test_every_command_has_help_with_an_example(name, capsys):
+    assert main([*name.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Example" in shown
+    assert f"ccp {name}" in shown

@@ -213,6 +213,14 @@ def test_values_that_make_no_certificate_are_refused_and_the_old_one_stays(featu
     assert written(run) == before
 
 
+def test_a_run_is_certified_where_its_data_have_moved_to(features, tmp_path, capsys):
+    run = train(features, "c2", tmp_path / "run")
+    before = written(run)
+    features.rename(tmp_path / "moved.npz")
+    refused(capsys, [run], "features.npz")
+    assert certify(capsys, run, "--set", f"data.path={tmp_path / 'moved.npz'}") == before
+
+
 @pytest.mark.parametrize("pairs", [1, 2, 3])
 def test_few_pairs_are_enough_for_a_wide_interval(features, tmp_path, capsys, pairs):
     run = train(features, "c2", tmp_path / "run")

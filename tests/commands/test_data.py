@@ -298,30 +298,6 @@ def test_cache_and_training_from_it(cub, tmp_path, capsys):
     refused(capsys, main(["evaluate", "--raw", "cub", *options, "--set", "data.resize=25"]), "--cache 25")
 
 
-def test_untrained_weights_are_no_score_to_beat(cub, capsys):
-    refused(capsys, main(["evaluate", "--raw", "cub", "--set", f"data.root={cub}"]), "random weights", "model.weights")
-
-
-def test_training_on_mnist_validates_on_held_out_images(tmp_path):
-    """Ten digits are too few to hold classes out; a twelfth of each digit's 24 images is held out instead."""
-    for split, count in (("train", 240), ("t10k", 40)):
-        labels = np.arange(count, dtype=np.uint8) % 10
-        images = np.random.default_rng(0).integers(0, 256, (count, 28, 28), dtype=np.uint8)
-        for name, array in (("images-idx3", images), ("labels-idx1", labels)):
-            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, dtype=">u4").tobytes()
-            (tmp_path / f"{split}-{name}-ubyte").write_bytes(header + array.tobytes())
-    settings = [f"data.root={tmp_path}", "train.max_steps=1", "train.images_per_class=2"]
-    options = [part for setting in settings for part in ("--set", setting)]
-    assert main(["train", "mnist", "c2", *options, "--out", str(tmp_path / "run")]) == 0
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["validation"]["queries"] == 20
-    assert result["test"]["queries"] == 40
-
-
 def test_cache_of_a_data_set_in_memory(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("ccp_dml.data.published.preparation.prepare", lambda *_: None)
     refused(capsys, prepare("mnist", tmp_path, "--cache", 64), "nothing to cache")
-
-
-def test_settings_do_not_make_a_run_of_a_folder(tmp_path, capsys):
-    refused(capsys, main(["evaluate", str(tmp_path), "--set", "data.resize=24"]), "holds no run")

@@ -1,4 +1,4 @@
-"""The commands as a user calls them, on data small enough for seconds."""
+"""`ccp train` as a user calls it: what it leaves, the same twice, and interrupted in every way."""
 
 import json
 import os
@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 
 from ccp_dml.cli import main
 from ccp_dml.foundation.locks import alone_in
+from ccp_dml.losses import ContrastiveLoss
 from ccp_dml.records.logbook import Logbook
 
 QUICK = (
@@ -214,23 +216,8 @@ def test_two_processes_do_not_train_one_run(features, tmp_path, capsys, monkeypa
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [], "the lock was left behind"
 
 
-def test_a_run_is_scored_where_its_data_have_moved_to(features, tmp_path, capsys):
-    run, moved = tmp_path / "run", tmp_path / "moved.npz"
-    assert main(command(features, "c2", run)) == 0
-    features.rename(moved)
-    capsys.readouterr()
-    assert main(["evaluate", str(run)]) == 2
-    assert main(["evaluate", str(run), "--set", f"data.path={moved}", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["map_at_r"] == result(run)["test"]["map_at_r"]
-    assert main(["certify", str(run), "--set", f"data.path={moved}"]) == 0
-    assert main(["evaluate", str(run), "--set", "model.embedding_dim=5"]) == 2
-    assert "only where files are and how to compute" in " ".join(capsys.readouterr().err.split())
-
-
 def test_nothing_is_learned_from_the_test_half(features, tmp_path):
     """Other test vectors, same training: the network may not change by a bit."""
-    import numpy as np
-
     data = dict(np.load(features))
     data["features"][data["labels"] >= 8] = 0.5
     other = tmp_path / "other.npz"
@@ -262,8 +249,6 @@ def test_bf16_runs_on_the_cpu(features, tmp_path):
 
 
 def test_a_nan_loss_stops_with_the_step_and_spares_the_checkpoint(features, tmp_path, capsys, monkeypatch):
-    from ccp_dml.losses import ContrastiveLoss
-
     forward, calls = ContrastiveLoss.forward, []
 
     def poisoned(self, *arguments):
@@ -302,3 +287,19 @@ def test_a_run_killed_before_it_began_can_be_started_again(features, tmp_path, m
         assert main(command(features, "c2", tmp_path / "run")) == 130
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["environment.json"]
     assert main(command(features, "c2", tmp_path / "run")) == 0
+
+
+def test_training_on_mnist_validates_on_held_out_images(tmp_path):
+    """Ten digits are too few to hold classes out; a twelfth of each digit's 24 images is held out instead."""
+    for split, count in (("train", 240), ("t10k", 40)):
+        labels = np.arange(count, dtype=np.uint8) % 10
+        images = np.random.default_rng(0).integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, dtype=">u4").tobytes()
+            (tmp_path / f"{split}-{name}-ubyte").write_bytes(header + array.tobytes())
+    settings = [f"data.root={tmp_path}", "train.max_steps=1", "train.images_per_class=2"]
+    options = [part for setting in settings for part in ("--set", setting)]
+    assert main(["train", "mnist", "c2", *options, "--out", str(tmp_path / "run")]) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["validation"]["queries"] == 20
+    assert result["test"]["queries"] == 40
