@@ -5,7 +5,13 @@ import pytest
 import torch
 from PIL import Image
 
-pytest_plugins = ["support.browser", "support.made_up_runs", "support.running_server", "support.small_runs"]
+pytest_plugins = [
+    "support.browser",
+    "support.frozen_runs",
+    "support.made_up_runs",
+    "support.running_server",
+    "support.small_runs",
+]
 
 
 @pytest.fixture(autouse=True, scope="session")

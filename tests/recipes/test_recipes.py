@@ -161,3 +161,22 @@ def test_list_of_losses_names_ours_and_the_library_s(capsys):
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert {"c1", "c2", "ms", "triplet", "proxy-anchor", "proxy-nca++", "soft-triple", "hpl-pa"} <= set(names)
     assert {"pml:CircleLoss", "pml:FastAPLoss", "pml:ArcFaceLoss"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("c1", {"margin": 0.2}),
+        ("c2", {"positive_margin": 0.5, "negative_margin": 1.2}),
+        ("ms", {"alpha": 2.0, "beta": 40.0, "base": 0.3}),
+        ("triplet", {"margin": 0.0961}),
+        ("proxy-anchor", {"margin": 0.9, "alpha": 8.0}),
+        ("hpl-pa", {"margin": 0.9, "alpha": 8.0}),
+        ("proxy-nca++", {"temperature": 0.2}),
+        ("soft-triple", {"la": 10.0, "gamma": 0.1, "tau": 0.2, "margin": 0.1}),
+    ],
+)
+def test_images_and_ready_features_get_the_loss_arguments_of_the_results(method, arguments):
+    for recipes in (["features", method], ["cub", "frozen", method]):
+        given = resolve(recipes).config.loss.arguments
+        assert {key: given[key] for key in arguments} == arguments

@@ -1,0 +1,103 @@
+"""One frozen backbone through all commands: its features are computed once, and another one is refused."""
+
+import json
+
+from safetensors.torch import load_file, save_file
+from support.frozen_runs import QUICK, entries, trained
+
+from ccp_dml.cli import main
+from ccp_dml.runs.frozen import extract
+
+
+def test_only_the_head_is_saved_and_it_scores_as_it_was_scored(frozen_settings, tmp_path, capsys):
+    result, _ = trained(frozen_settings(), tmp_path / "run")
+    assert set(load_file(tmp_path / "run" / "best.safetensors")) == {"linear.weight"}
+    assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["map_at_r"] == result["test"]["map_at_r"]
+    certificate = (tmp_path / "run" / "certificate.json").read_bytes()
+    assert main(["certify", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run" / "certificate.json").read_bytes() == certificate, "another network was certified"
+
+
+def test_swapped_weights_neither_resume_nor_score_a_run(frozen_settings, frozen_weights, tmp_path, capsys):
+    trained(frozen_settings(), tmp_path / "run")
+    state = load_file(frozen_weights)
+    save_file({name: value + 0.01 for name, value in state.items()}, frozen_weights)
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()}
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "backbone's weights are not those" in " ".join(capsys.readouterr().err.split())
+    (tmp_path / "run" / "result.json").unlink()
+    before.pop(tmp_path / "run" / "result.json")
+    assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 2
+    assert "backbone's weights are not those" in " ".join(capsys.readouterr().err.split())
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()} == before
+
+
+def test_a_benchmark_does_not_mix_two_backbones(image_folder, frozen_weights, tmp_path, capsys):
+    arguments = benchmark_arguments(image_folder, frozen_weights, tmp_path)
+    assert main([*arguments, "--methods", "c2"]) == 0
+    state = load_file(frozen_weights)
+    save_file({name: value + 0.01 for name, value in state.items()}, frozen_weights)
+    capsys.readouterr()
+    assert main([*arguments, "--methods", "c2,c2-ccp"]) == 2
+    assert "backbone's weights are not those" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "bench" / "c2-ccp").exists()
+
+
+def test_a_run_without_a_record_of_its_backbone(frozen_settings, tmp_path, capsys):
+    trained(frozen_settings(), tmp_path / "run")
+    (tmp_path / "run" / "environment.json").unlink()
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "environment.json cannot tell what the run began with" in " ".join(capsys.readouterr().err.split())
+
+
+def test_scores_of_a_run_whose_cache_is_out_of_reach(frozen_settings, tmp_path, capsys):
+    result, _ = trained(frozen_settings(), tmp_path / "run")
+    (tmp_path / "cache").rename(tmp_path / "away")
+    (tmp_path / "cache").write_text("in the way")
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "set run.cache" in " ".join(capsys.readouterr().err.split())
+    elsewhere = ["--set", f"run.cache={tmp_path / 'elsewhere'}", "--json"]
+    assert main(["evaluate", str(tmp_path / "run"), *elsewhere]) == 0
+    assert json.loads(capsys.readouterr().out)["map_at_r"] == result["test"]["map_at_r"]
+    assert main(["certify", str(tmp_path / "run"), *elsewhere]) == 0
+    assert len(list((tmp_path / "elsewhere").glob("*[!.lock]"))) >= 2
+
+
+def test_interrupted_while_features_are_computed(image_folder, frozen_weights, tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    given = [*QUICK, f"data.root={image_folder}", f"model.weights={frozen_weights}", f"run.cache={tmp_path / 'cache'}"]
+    options = [part for setting in given for part in ("--set", setting)]
+    command = ["train", "folder", "c2", *options, "--out", str(tmp_path / "run")]
+    with monkeypatch.context() as patched:
+        patched.setattr("ccp_dml.runs.frozen.extract", interrupted)
+        assert main(command) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert main(command) == 0
+
+
+def benchmark_arguments(image_folder, frozen_weights, tmp_path):
+    given = [*QUICK, f"data.root={image_folder}", f"model.weights={frozen_weights}", f"run.cache={tmp_path / 'cache'}"]
+    options = [part for setting in (*given, "protocol.folds=2", "train.max_steps=4") for part in ("--set", setting)]
+    return ["benchmark", "mlrc", "--data", "folder,frozen", *options, "--out", str(tmp_path / "bench"), "--json"]
+
+
+def test_a_benchmark_computes_features_before_its_workers_start(
+    image_folder, frozen_weights, tmp_path, capsys, monkeypatch
+):
+    seen_here = []
+
+    def counted(config, network, part, *more):
+        seen_here.append(len(part))
+        return extract(config, network, part, *more)
+
+    monkeypatch.setattr("ccp_dml.runs.frozen.extract", counted)
+    arguments = benchmark_arguments(image_folder, frozen_weights, tmp_path)
+    assert main([*arguments, "--methods", "c2,c2-ccp", "--workers", "2"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {row["method"] for row in shown["table"]} == {"c2", "c2-ccp"}
+    assert len(entries(tmp_path)) == 2, "one for training, one for the test"
+    assert len(seen_here) == 2, "workers, which are other processes, computed features"
+    assert len(list((tmp_path / "bench").rglob("result.json"))) == 4
