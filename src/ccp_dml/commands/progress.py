@@ -107,9 +107,6 @@ class ProgressWatcher(Watcher):
             self.bar = None
 
 
-"""How often a log file, which is no terminal, gets a line."""
-
-
 class CountingProgress:
     """A bar per job in a terminal, a line now and then elsewhere."""
 

@@ -1,0 +1,120 @@
+"""Plans as commands show them, train them under a lock, and tell what failed."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from ccp_dml.commands.plans import (
+    PlanEntry,
+    failed_values,
+    plan_totals,
+    show_failures,
+    show_plan,
+    train_plan,
+)
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.locks import lock
+from ccp_dml.plans.plan import plan_run
+from ccp_dml.plans.runner import Failure
+
+
+@pytest.fixture
+def entries(tmp_path):
+    """Three runs of 100 steps: one done, one at step 40, one that has not begun."""
+    names = ("done", "partly", "open")
+    runs = [
+        plan_run(name, tmp_path / name, ["features", "c2"], ["data.path=x.npz", "train.max_steps=100", "run.seed=7"])
+        for name in names
+    ]
+    for run in runs[:2]:
+        run.folder.mkdir()
+        (run.folder / "config.toml").write_text("")
+        (run.folder / "metrics.jsonl").write_text('{"step": 40, "map_at_r": 0.5}\n')
+    (runs[0].folder / "result.json").write_text("{}")
+    return [PlanEntry(run, {"method": run.name}) for run in runs]
+
+
+def test_totals_count_what_is_left(entries):
+    assert plan_totals(entries) == {"done": 1, "partly": 1, "open": 1, "steps_left": 60 + 100}
+
+
+def test_a_run_that_patience_ends_makes_the_rest_unknown(entries):
+    config = entries[2].run.config
+    endless = config.train.model_copy(update={"max_steps": None})
+    entries[2] = PlanEntry(replace(entries[2].run, config=config.model_copy(update={"train": endless})))
+    assert plan_totals(entries)["steps_left"] is None
+
+
+def test_a_plan_as_json_names_states_and_places(entries, tmp_path, capsys):
+    show_plan(entries, tmp_path, as_json=True, note="more later")
+    shown = json.loads(capsys.readouterr().out)
+    assert [(run["method"], run["state"], run["steps_done"]) for run in shown["runs"][1:]] == [
+        ("partly", "partly", 40),
+        ("open", "open", 0),
+    ]
+    assert {run["seed"] for run in shown["runs"]} == {7}
+    assert shown["runs"][0]["folder"] == str(tmp_path / "done")
+    assert shown["note"] == "more later"
+
+
+def test_a_plan_for_people_says_what_is_left(entries, tmp_path, capsys):
+    show_plan(entries, tmp_path, as_json=False, note="More is planned later.")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "partly, at step 40" in shown
+    assert "1 done, 1 partly, 1 open; left to train: at most 160 steps." in shown
+    assert "More is planned later." in shown
+
+
+def test_failures_are_told_with_their_logs(entries, tmp_path, capsys):
+    failures = [Failure(entries[1].run, "out of memory [really]")]
+    show_failures(failures, 3)
+    shown = capsys.readouterr().err
+    assert "1 of 3 runs failed; the same command tries them again:" in shown
+    assert f"partly: out of memory [really] (log: {tmp_path / 'partly' / 'log.txt'})" in shown
+    assert failed_values(failures) == [
+        {"name": "partly", "message": "out of memory [really]", "folder": str(tmp_path / "partly")}
+    ]
+
+
+def carried_out(folder, train, *, said=None, workers=None):
+    said = [] if said is None else said
+    return train_plan("study", folder, [], [], lambda: said.append("written"), train, workers, 0, 2)
+
+
+def test_what_the_folder_is_for_is_written_before_training_and_under_the_lock(tmp_path):
+    said = []
+
+    def train(workers, watcher):
+        said.append(workers)
+        watcher.note("hello")
+        with pytest.raises(UserError, match="locked"), lock(tmp_path / "out" / ".lock", "locked"):
+            pytest.fail("two hold one lock")
+        return ["failure"]
+
+    assert carried_out(tmp_path / "out", train, said=said, workers=3) == ["failure"]
+    assert said == ["written", 3]
+    assert "hello" in (tmp_path / "out" / "log.txt").read_text()
+
+
+def test_a_folder_in_use_is_refused_and_nothing_is_written(tmp_path):
+    said = []
+    (tmp_path / "out").mkdir()
+    with lock(tmp_path / "out" / ".lock", "busy"), pytest.raises(UserError, match="in use by another `ccp study`"):
+        carried_out(tmp_path / "out", lambda *_: pytest.fail("trained"), said=said)
+    assert said == []
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file is a file; give --out another folder"):
+        carried_out(tmp_path / "file" / "out", lambda *_: pytest.fail("trained"))
+
+
+def test_who_interrupts_hears_how_to_go_on(tmp_path, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(tmp_path / "out", interrupted)
+    assert "the same command continues it" in capsys.readouterr().err
