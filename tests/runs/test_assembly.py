@@ -1,23 +1,161 @@
-"""What a configuration says about the pace of problems."""
+"""One run: its parts, its pace, the lines of its log, and the checkpoints that it takes."""
+
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from ccp_dml.config.layers import resolve
-from ccp_dml.projections import Pace
-from ccp_dml.runs.assembly import pace_of
+from ccp_dml.data.labelled import LabelledSet
+from ccp_dml.errors import UserError
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.assembly import TrainingRun, evaluations_left, pace_of, refuse_other_version
+from ccp_dml.runs.build import build_fabric, build_network, complete
+from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
+from ccp_dml.runs.watcher import Watcher
+
+QUICK = (
+    "train.max_steps=10",
+    "train.evaluate_every=4",
+    "train.classes_per_batch=4",
+    "train.images_per_class=2",
+    "model.embedding_dim=6",
+    "ccp.start_step=0",
+    "ccp.patience=1",
+    "ccp.proxies_per_class=2",
+    "ccp.pool_per_class=3",
+)
+
+
+class Notes(Watcher):
+    """Remembers notes and evaluations."""
+
+    def __init__(self):
+        self.texts, self.rows, self.best = [], [], []
+
+    def note(self, text):
+        self.texts.append(text)
+
+    def evaluation(self, row, best):
+        self.rows.append(row)
+        self.best.append(best)
+
+
+@pytest.fixture
+def assemble(features, tmp_path):
+    """Assemble a run in a folder of its own, on the data as `change` leaves them."""
+
+    def make(name, method, *settings, change=lambda learned: learned, watcher=None):
+        config = complete(resolve(["features", method], [f"data.path={features}", *QUICK, *settings]).config)
+        learned, validation = classes_to_learn_and_to_select_on(config.protocol, build_data(config.data))
+        network = build_network(config.model, learned, config.run.seed)
+        book = Logbook.open_new(tmp_path / name, config, ["test"])
+        fabric = build_fabric(config.run.device, config.run.precision)
+        return TrainingRun(config, fabric, network, change(learned), validation, book, watcher or Notes())
+
+    return make
+
+
+def test_a_baseline_is_ccp_without_proxies_and_pull(assemble):
+    plain, one_problem, ccp = (assemble(method, method) for method in ("c2", "c2-proxy", "c2-ccp"))
+    assert (plain.proxies, plain.trainer.pull, plain.projections.pace) == (None, None, None)
+    assert one_problem.proxies is not None
+    assert (one_problem.trainer.pull, one_problem.projections.pace) == (None, None)
+    assert ccp.trainer.pull is ccp.projections.pull is not None
+    assert ccp.proxies.vectors.shape == (6, 2, 6)
+    assert ccp.embed_pool(1).shape == (6, 6, 6)  # three pool images per proxy
+
+
+def test_evaluations_are_logged_told_and_checkpointed(assemble):
+    run = assemble("run", "c2-ccp")
+    run.run()
+    assert [row["step"] for row in run.watcher.rows] == [4, 8, 10]
+    assert run.logbook.rows() == run.watcher.rows
+    assert run.watcher.best[-1] == max(row["map_at_r"] for row in run.watcher.rows)
+    assert run.logbook.best_file.exists()
+    state = run.logbook.last_state(torch.device("cpu"))
+    assert state["trainer"]["step"] == 10
+    first = run.watcher.rows[0]
+    assert {"pull_norm", "covering_radius", "problems_begun", "proxy_spread", "active_negatives"} <= first.keys()
+    assert [start["step"] for start in first["problems_begun"]] == [0]
+    plain = assemble("plain", "c2")
+    plain.run()
+    assert not {"pull_norm", "covering_radius", "problems_begun", "proxy_spread"} & plain.watcher.rows[0].keys()
+
+
+def test_the_best_weights_are_left_in_the_network(assemble):
+    run = assemble("run", "c2", "optim.lr=3.0")  # so fast that the last weights are not the best ones
+    run.run()
+    best, last = max(run.watcher.best), run.watcher.rows[-1]["map_at_r"]
+    assert last < best
+    assert run.evaluate().map_at_r == pytest.approx(best)
+
+
+def test_a_checkpoint_goes_on_up_to_a_later_step(assemble):
+    run = assemble("run", "c2-ccp")
+    run.run()
+    state = run.logbook.last_state(torch.device("cpu"))
+    longer = assemble("longer", "c2-ccp", "train.max_steps=17")
+    longer.load_state_dict(state)
+    assert longer.trainer.step == 10
+    assert longer.projections.max_evaluations == 3 + 2, "at 14, as windows begin where the last one ended, and 17"
+    shorter = assemble("shorter", "c2-ccp", "train.max_steps=9")
+    with pytest.raises(UserError, match=r"train\.max_steps=9 is less than the 10 steps"):
+        shorter.load_state_dict(state)
+
+
+def test_a_checkpoint_of_other_features_is_refused(assemble):
+    state = assemble("run", "c2").state_dict()
+    state["network"] = {name: value[..., :-1] for name, value in state["network"].items()}
+    with pytest.raises(UserError, match="does not fit the network"):
+        assemble("other", "c2").load_state_dict(state)
+
+
+@pytest.mark.parametrize("part", ["", "projections", "trainer"])
+def test_a_checkpoint_with_other_entries_is_refused(part):
+    own = {"projections": {"problem": 1}, "trainer": {"step": 1}}
+    refuse_other_version(own, own)
+    found = {name: dict(entries) for name, entries in own.items()}
+    (found if part == "" else found[part])["of_tomorrow"] = {}
+    with pytest.raises(UserError, match=r"another version of ccp-dml \(they differ in of_tomorrow\)"):
+        refuse_other_version(found, own)
+
+
+def test_proxies_that_moved_lose_their_moments(assemble):
+    run = assemble("run", "c2-ccp", "ccp.reset_moments=true")
+    run.run()
+    assert run.optimizer.state[run.proxies.vectors]
+    run.reset_moments_of_proxies()
+    assert run.proxies.vectors not in run.optimizer.state
+    assert len(run.optimizer.state) > 0, "those of the network stay"
+
+
+def test_classes_that_do_not_fill_their_place_in_a_batch_are_told(assemble):
+    def without_most_of_class_0(learned):
+        kept = (learned.labels != 0) | (torch.arange(len(learned)) == 0)
+        return LabelledSet(learned.source, learned.positions[kept], learned.labels[kept], learned.class_names)
+
+    run = assemble("run", "c2", change=without_most_of_class_0)
+    assert run.watcher.texts == [
+        "1 training classes have fewer than 2 images; their images repeat within a batch.",
+    ]
+    assert assemble("whole", "c2").watcher.texts == []
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps", "staleness"),
-    [
-        ([], None, None),
-        (["ccp.until=stale", "ccp.staleness=0.5"], None, 0.5),
-        (["ccp.until=steps", "ccp.steps_per_problem=70"], 70, None),
-    ],
-    ids=["the paper", "stale", "steps"],
+    ("step", "max_steps", "left"), [(0, 10, 3), (4, 10, 2), (10, 10, 0), (12, 10, 0), (3, None, None)]
 )
-def test_a_problem_is_ended_by_what_the_setting_names(settings, steps, staleness):
-    settings = [*settings, "train.classes_per_batch=10", "train.images_per_class=4", "ccp.check_every=5"]
-    config = resolve(["cub", "c2-ccp"], settings).config
-    pace = pace_of(config, classes=75)
-    assert pace == Pace(steps, staleness, at_least=23, check_every=5)  # 75 classes x 12 images, 40 of them a step
+def test_the_last_window_may_be_short(step, max_steps, left):
+    trainer = SimpleNamespace(step=step, max_steps=max_steps, evaluate_every=4)
+    assert evaluations_left(trainer) == left
+
+
+def test_a_problem_sees_as_many_images_as_its_pool_held():
+    def pace(*settings):
+        config = resolve(["features", "c2-ccp"], [*QUICK, "ccp.steps_per_problem=7", "ccp.staleness=0.25", *settings])
+        return pace_of(config.config, classes=20)
+
+    stale, counted = pace("ccp.until=stale"), pace("ccp.until=steps")
+    assert (stale.steps, stale.staleness) == (None, 0.25)
+    assert (counted.steps, counted.staleness) == (7, None)
+    assert stale.at_least == 15  # 20 classes of 6 pool images, 8 images a batch

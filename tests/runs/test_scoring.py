@@ -1,0 +1,118 @@
+"""Scores of embeddings, of ensembles, and of networks that were trained or not."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ccp_dml.config.layers import resolve
+from ccp_dml.data.labelled import TestSet
+from ccp_dml.errors import UserError
+from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.build import build_network
+from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.scoring import (
+    concatenate,
+    embed_test,
+    evaluate_runs,
+    load_network,
+    pass_features_through,
+    refuse_different_data,
+    score_embeddings,
+    score_raw_backbone,
+)
+from ccp_dml.runs.watcher import Watcher
+
+LABELS = torch.tensor([0, 0, 1, 1])
+NEAR = torch.tensor([[0.0], [0.1], [1.0], [1.1]])
+MIXED = torch.tensor([[0.0], [1.0], [0.1], [1.1]])
+
+
+def test_queries_are_scored_against_each_other_or_against_their_gallery():
+    perfect = score_embeddings(EmbeddedTest((NEAR, LABELS), None), (1, 2))
+    assert (perfect["map_at_r"], perfect["queries"], perfect["skipped"]) == (1.0, 4, 0)
+    assert perfect["recall_at"] == {"1": 1.0, "2": 1.0}
+    assert score_embeddings(EmbeddedTest((MIXED, LABELS), None), (1,))["precision_at_1"] == 0.0
+    against = EmbeddedTest((NEAR, LABELS), (MIXED, LABELS))
+    assert score_embeddings(against, (1,))["precision_at_1"] == 0.5
+
+
+def test_an_ensemble_is_normalised_part_by_part_and_as_a_whole():
+    first, second = torch.tensor([[3.0, 4.0]]), torch.tensor([[0.1, 0.0]])
+    label = torch.tensor([0])
+    joined, labels = concatenate([EmbeddedTest((one, label), None) for one in (first, second)]).queries
+    expected = torch.tensor([[0.6, 0.8, 0.1, 0.0]])
+    assert torch.allclose(joined, expected / expected.norm())  # short embeddings keep their length, long ones do not
+    assert torch.equal(labels, label)
+
+
+def test_an_ensemble_has_a_gallery_if_its_models_have_one_and_one_test_half():
+    one = EmbeddedTest((NEAR, LABELS), (MIXED, LABELS))
+    assert concatenate([one, one]).references[0].shape == (4, 2)
+    assert concatenate([EmbeddedTest((NEAR, LABELS), None)] * 2).references is None
+    with pytest.raises(UserError, match="different test halves"):
+        concatenate([one, EmbeddedTest((NEAR, LABELS.flip(0)), None)])
+
+
+def test_runs_of_other_data_are_not_scored_together():
+    runs = {
+        name: (None, resolve(["features", "c2"], [f"data.path={path}"]).config)
+        for name, path in (("a", "x.npz"), ("b", "x.npz"), ("c", "y.npz"))
+    }
+    refuse_different_data({name: runs[name] for name in "ab"})
+    with pytest.raises(UserError, match="c was trained on other data than a"):
+        refuse_different_data(runs)
+
+
+def test_a_finished_run_embeds_as_it_did_at_its_end(photo_run):
+    folder, config = photo_run
+    test = build_data(config.data).test
+    network = load_network(Logbook.reopen(folder), config, test)
+    found, recorded = embed_test(config, network, test), load_embedded(folder)
+    for one, other in zip(found.queries, recorded.queries, strict=True):
+        assert torch.equal(one, other)
+    assert found.references is None
+    both = embed_test(config, network, TestSet(test.queries, test.queries))
+    assert torch.equal(both.references[0], found.queries[0])
+
+
+def test_one_run_is_no_ensemble(photo_run):
+    folder, _ = photo_run
+    alone = evaluate_runs([folder], Watcher())
+    assert alone["runs"][str(folder)]["map_at_r"] == alone["map_at_r"]
+    assert "concatenated" not in alone
+
+
+def test_weights_that_are_missing_or_do_not_fit_are_told(photo_run, tmp_path):
+    folder, config = photo_run
+    test = build_data(config.data).test
+    empty = Logbook.open_new(tmp_path / "run", config, ["test"])
+    with pytest.raises(UserError, match=r"has no best\.safetensors yet; finish it"):
+        load_network(empty, config, test)
+    wider = config.model_copy(update={"model": config.model.model_copy(update={"embedding_dim": 7})})
+    with pytest.raises(UserError, match="does not fit the network"):
+        load_network(Logbook.reopen(folder), wider, test)
+
+
+def test_a_bare_backbone_is_scored_by_its_features(photos, backbone_weights):
+    settings = ["data.resize=36", "data.crop=32", "model.backbone=small_cnn", "run.workers=0", f"data.root={photos}"]
+    config = resolve(["folder"], [*settings, f"model.weights={backbone_weights}"]).config
+    found = score_raw_backbone(config)
+    test = build_data(config.data).test.queries
+    network = build_network(config.model, test, 0).eval()
+    with torch.no_grad():
+        features = F.normalize(network.features(test.load(torch.arange(len(test)))), dim=1)
+    expected = score_embeddings(EmbeddedTest((features, test.labels), None), config.protocol.recall_at)
+    assert found["map_at_r"] == pytest.approx(expected["map_at_r"])
+    assert list(found["runs"]) == ["raw small_cnn"]
+
+
+def test_features_pass_a_network_unchanged():
+    config = resolve(
+        ["folder", "c2"], ["model.backbone=small_cnn", "model.embedding_dim=5", "model.normalise=none"]
+    ).config
+    network = build_network(config.model, None, 0).eval()
+    images = torch.rand(2, 3, 32, 32)
+    pass_features_through(network)
+    with torch.no_grad():
+        assert torch.allclose(network(images), network.features(images))
