@@ -13,6 +13,41 @@ from import_graph import SOURCE, imported_rooms, line_of, modules, room_of
 
 FREE = {"__init__", "__main__"}  # the public names and the way in see everything
 
+TESTS = Path(__file__).parent
+ABOUT_NO_MODULE = {
+    "integration": "what crosses commands",
+    "recipes": "the data files of config/recipes",
+    "losses/test_loss_contract.py": "what every loss promises",
+    "reports/test_map_in_browser.py": "templates and scripts of a page",
+    "reports/test_page_in_browser.py": "templates and scripts of a page",
+    "serving/test_page_in_browser.py": "templates and scripts of a page",
+    "test_architecture.py": "the rooms",
+    "test_docs.py": "the documents",
+    "test_packaging.py": "the wheel",
+    "test_site.py": "the documents as a site",
+    "test_tutorials.py": "the documents",
+}
+"""Tests, by file or folder, that mirror no module, and what they are about."""
+TESTED_ELSEWHERE = {
+    "__main__": "tests/test_cli.py starts it as a process",
+    "commands/serving/compare": "integration/test_embed_command.py",
+    "commands/serving/embed": "integration/test_embed_command.py",
+    "commands/serving/export": "serving/exports/test_export.py makes the same folders without the command",
+    "commands/serving/index": "integration/test_search_commands.py",
+    "commands/serving/search": "integration/test_search_commands.py",
+    "commands/serving/serve": "integration/test_serve_command.py",
+    "commands/serving/terminal_pictures": "integration/test_search_commands.py",
+    "serving/approximate": "serving/test_index.py",
+    "serving/exports/model_card": "serving/exports/test_export.py",
+    "serving/exports/programs": "serving/exports/test_export.py",
+    "serving/gallery": "serving/test_index.py and test_vector_engine.py",
+    "serving/index_store": "serving/test_index_writer.py",
+    "serving/match_threshold": "serving/test_model.py",
+    "serving/preprocessing": "serving/test_model.py and test_stored_model.py",
+    "serving/results_page": "integration/test_search_commands.py",
+}
+"""Modules without a test file of their own, and the tests that would fail without them."""
+
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_module_imports_only_rooms_to_its_left(path):
@@ -52,3 +87,24 @@ def test_pure_tensor_code_imports_torch_only():
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             for name in names:
                 assert name.split(".")[0] in {"torch", "ccp_dml", "collections", "dataclasses", "typing", "math"}, name
+
+
+def without_own_test():
+    """Name the modules that no file of tests mirrors: a/b.py is tested in a/test_b.py."""
+    names = [path.relative_to(SOURCE).with_suffix("") for path in modules() if path.stem != "__init__"]
+    return {name.as_posix() for name in names if not (TESTS / name.parent / f"test_{name.name}.py").is_file()}
+
+
+def test_every_module_has_a_test_of_its_name():
+    missing = without_own_test()
+    assert missing - TESTED_ELSEWHERE.keys() == set()
+    assert TESTED_ELSEWHERE.keys() - missing == set(), "these have a test by now, or are gone"
+
+
+def test_every_test_has_a_module_of_its_name():
+    files = [path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")]
+    modules_of = {file: SOURCE / file.parent / f"{file.stem.removeprefix('test_')}.py" for file in files}
+    lonely = {file for file, module in modules_of.items() if not module.is_file()}
+    explained = {file for file in lonely if {file.as_posix(), file.parts[0]} & ABOUT_NO_MODULE.keys()}
+    assert lonely == explained
+    assert ABOUT_NO_MODULE.keys() <= {name for file in lonely for name in (file.as_posix(), file.parts[0])}

@@ -12,9 +12,7 @@ from ccp_dml.benchmark.page import headline, mean_curve, write_benchmark_report
 from ccp_dml.benchmark.results import ResultRow
 from ccp_dml.benchmark.table import build_table
 from ccp_dml.cli import main
-from ccp_dml.errors import UserError
 from ccp_dml.records.benchmark_folder import BenchmarkFolder
-from ccp_dml.records.benchmark_table import read_table
 from ccp_dml.records.run_folder import RunFolder
 
 REQUEST = {
@@ -64,12 +62,6 @@ def words(text: str, section: str) -> str:
     match = re.search(rf'<section id="{section}".*?</section>', text, re.DOTALL)
     assert match, f"no section {section}"
     return " ".join(re.sub(r"<[^>]+>", " ", match[0]).split())
-
-
-def test_the_table_comes_back_as_it_was_written(folder: Path) -> None:
-    assert read_table(folder) == build_table(
-        results(), REQUEST["methods"], title="MLRC protocol on cub", notes=["A <note>."]
-    )
 
 
 def test_the_outcome_is_told_first_with_the_paper_beside_it(folder: Path) -> None:
@@ -134,15 +126,6 @@ def test_the_command_finds_out_what_it_is_given(folder: Path, capsys: pytest.Cap
     assert "reported on alone" in capsys.readouterr().err
     assert main(["report", str(folder / "c2" / "repeat0" / "fold0"), "--out", str(folder / "one.html")]) == 0
     assert "Training report</p>" in (folder / "one.html").read_text()
-
-
-def test_damaged_files_are_named(folder: Path) -> None:
-    (folder / "table.json").write_text('{"title": "x"}')
-    with pytest.raises(UserError, match=r"table\.json is damaged"):
-        BenchmarkFolder.read(folder)
-    (folder / "benchmark.toml").write_text('protocol = "mlrc"')
-    with pytest.raises(UserError, match=r"benchmark\.toml is damaged \(it does not say 'data'\)"):
-        BenchmarkFolder.read(folder)
 
 
 def test_a_single_method_wins_nothing() -> None:

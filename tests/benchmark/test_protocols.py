@@ -11,8 +11,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.functional.retrieval import retrieval_scores
 from ccp_dml.records.benchmark_folder import BenchmarkRequest
-from ccp_dml.records.embeddings import EmbeddedTest, load_embedded, save_embedded
-from ccp_dml.runs.scoring import concatenate
+from ccp_dml.records.embeddings import EmbeddedTest, save_embedded
 
 
 def mlrc(*settings, methods=("c2", "c2-ccp"), repeats=1, data="features"):
@@ -92,19 +91,6 @@ def embedded(seed, with_gallery=False):
     return EmbeddedTest((queries, labels), (gallery, labels.flip(0)) if with_gallery else None)
 
 
-@pytest.mark.parametrize("with_gallery", [False, True])
-def test_embeddings_are_kept_exactly(tmp_path, with_gallery):
-    before = embedded(0, with_gallery)
-    save_embedded(tmp_path, before)
-    after = load_embedded(tmp_path)
-    assert torch.equal(after.queries[0], before.queries[0])
-    assert torch.equal(after.queries[1], before.queries[1])
-    assert (after.references is None) != with_gallery
-    if with_gallery:
-        assert torch.equal(after.references[0], before.references[0])
-        assert torch.equal(after.references[1], before.references[1])
-
-
 def finish(one, seed):
     one.run.folder.mkdir(parents=True)
     (one.run.folder / "config.toml").write_text("")
@@ -136,13 +122,3 @@ def test_an_ensemble_is_computed_once_unless_a_model_is_newer(tmp_path):
     later = file.stat().st_mtime + 10
     os.utime(folds[1].run.folder / "result.json", (later, later))
     assert ensemble_scores(folds, torch.device("cpu")) == scores
-
-
-def test_models_that_saw_different_test_halves_are_no_ensemble():
-    vectors, labels = torch.randn(6, 3), torch.arange(3).repeat(2)
-    one, other = EmbeddedTest((vectors, labels), None), EmbeddedTest((vectors, labels.flip(0)), None)
-    shorter = EmbeddedTest((vectors[:5], labels[:5]), None)
-    for different in (other, shorter):
-        with pytest.raises(UserError, match=r"different test halves"):
-            concatenate([one, different])
-    assert concatenate([one, one]).queries[0].shape == (6, 6)

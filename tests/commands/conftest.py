@@ -11,7 +11,7 @@ def options(features, *settings):
 
 
 @pytest.fixture
-def two_runs(features, tmp_path):
+def trained_runs(features, tmp_path):
     runs = [tmp_path / "fold0", tmp_path / "fold1"]
     for fold, run in enumerate(runs):
         assert main(["train", "features", "c2", *options(features, f"protocol.fold={fold}"), "--out", str(run)]) == 0

@@ -11,26 +11,26 @@ from ccp_dml.foundation.checkpoint import load_weights
 from ccp_dml.functional.retrieval import retrieval_scores
 
 
-def test_evaluate_repeats_the_scores_of_the_run(two_runs, capsys):
+def test_evaluate_repeats_the_scores_of_the_run(trained_runs, capsys):
     capsys.readouterr()
-    assert main(["evaluate", str(two_runs[0]), "--json"]) == 0
+    assert main(["evaluate", str(trained_runs[0]), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
-    recorded = json.loads((two_runs[0] / "result.json").read_text())["test"]
+    recorded = json.loads((trained_runs[0] / "result.json").read_text())["test"]
     assert {key: scores[key] for key in recorded} == recorded
 
 
-def test_several_runs_are_separated_and_concatenated(two_runs, features, capsys):
+def test_several_runs_are_separated_and_concatenated(trained_runs, features, capsys):
     capsys.readouterr()
-    assert main(["evaluate", *map(str, two_runs), "--json"]) == 0
+    assert main(["evaluate", *map(str, trained_runs), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
-    singles = [json.loads((run / "result.json").read_text())["test"]["map_at_r"] for run in two_runs]
+    singles = [json.loads((run / "result.json").read_text())["test"]["map_at_r"] for run in trained_runs]
     assert scores["separated"]["map_at_r"]["mean"] == pytest.approx(sum(singles) / 2)
     assert scores["separated"]["map_at_r"]["n"] == 2
 
     data = np.load(features)
     test = data["labels"] >= 8
     parts = []
-    for run in two_runs:
+    for run in trained_runs:
         weights = load_weights(run / "best.safetensors")
         scaled = (torch.from_numpy(data["features"][test]) - weights["scaling.centre"]) / weights["scaling.scale"]
         vectors = scaled @ weights["linear.weight"].T
@@ -41,9 +41,9 @@ def test_several_runs_are_separated_and_concatenated(two_runs, features, capsys)
     assert scores["concatenated"]["map_at_r"] == pytest.approx(expected.map_at_r, abs=1e-6)
 
 
-def test_evaluate_shows_a_table_to_people(two_runs, capsys):
+def test_evaluate_shows_a_table_to_people(trained_runs, capsys):
     capsys.readouterr()
-    assert main(["evaluate", *map(str, two_runs)]) == 0
+    assert main(["evaluate", *map(str, trained_runs)]) == 0
     shown = capsys.readouterr().out
     assert "concatenated" in shown
     assert "separated" in shown
@@ -57,8 +57,8 @@ def refused(capsys, arguments, *words):
         assert word in error, f"{word!r} is not in {error!r}"
 
 
-def test_a_run_is_scored_where_its_data_have_moved_to(two_runs, features, tmp_path, capsys):
-    run, moved = two_runs[0], tmp_path / "moved.npz"
+def test_a_run_is_scored_where_its_data_have_moved_to(trained_runs, features, tmp_path, capsys):
+    run, moved = trained_runs[0], tmp_path / "moved.npz"
     recorded = json.loads((run / "result.json").read_text())["test"]
     features.rename(moved)
     refused(capsys, [run], "features.npz")

@@ -3,10 +3,10 @@
 from ccp_dml.cli import main
 
 
-def test_report_compares_runs(two_runs, tmp_path, capsys):
+def test_report_compares_runs(trained_runs, tmp_path, capsys):
     page = tmp_path / "page.html"
     capsys.readouterr()
-    assert main(["report", *map(str, two_runs), "--out", str(page)]) == 0
+    assert main(["report", *map(str, trained_runs), "--out", str(page)]) == 0
     shown = capsys.readouterr().out
     assert "fold1" in shown  # the table
     assert str(page) in shown

@@ -149,16 +149,6 @@ def test_shared_queries_stand_side_by_side_and_only_there(two_runs: list[Path], 
     assert page.count('<ol class="neighbours">') == 24
 
 
-def test_the_query_that_changed_most_comes_first(two_runs: list[Path]) -> None:
-    [gallery] = [part for part in sections_of_many(read_runs(two_runs)) if part.id == "gallery"]
-    changes = []
-    for answers in gallery.content["rows"]:
-        before, after = (answer["query"]["average_precision"] for answer in answers)
-        changes.append(abs(after - before))
-    assert changes == sorted(changes, reverse=True)
-    assert changes[0] > changes[-1]
-
-
 def test_an_unfinished_run_is_reported_and_marked(write_run: Callable[..., Path], tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", finished=False)
     summary = section(report([folder], tmp_path), "summary")

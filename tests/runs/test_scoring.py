@@ -50,8 +50,9 @@ def test_an_ensemble_has_a_gallery_if_its_models_have_one_and_one_test_half():
     one = EmbeddedTest((NEAR, LABELS), (MIXED, LABELS))
     assert concatenate([one, one]).references[0].shape == (4, 2)
     assert concatenate([EmbeddedTest((NEAR, LABELS), None)] * 2).references is None
-    with pytest.raises(UserError, match="different test halves"):
-        concatenate([one, EmbeddedTest((NEAR, LABELS.flip(0)), None)])
+    for other in (EmbeddedTest((NEAR, LABELS.flip(0)), None), EmbeddedTest((NEAR[:3], LABELS[:3]), None)):
+        with pytest.raises(UserError, match="different test halves"):
+            concatenate([one, other])
 
 
 def test_runs_of_other_data_are_not_scored_together():

@@ -137,11 +137,3 @@ def test_bars_are_compared_with_references_in_both() -> None:
     assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["XBM", "CCP", "paper"]
     assert canvas.texts[-1].get_text() == "small print"
     assert axis.get_ylim() == canvas.axes[1].get_ylim()
-
-
-def test_the_same_figure_gives_the_same_file(tmp_path: Path) -> None:
-    figure = Figure("x", "title", "caption", [COMPARED])
-    for ending in ("png", "svg"):
-        one, other = (picture.write_picture(tmp_path / f"{name}.{ending}", figure) for name in "ab")
-        assert one.read_bytes() == other.read_bytes()
-    assert (tmp_path / "a.svg").read_text().startswith("<?xml")

@@ -1,50 +1,19 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from support.made_up_certificates import certificate_of
 
-from ccp_dml.certificate.constraint import of_loss
-from ccp_dml.certificate.set_certificate import EmbeddedSet, certify_set, choose_threshold
 from ccp_dml.errors import UserError
-from ccp_dml.losses.contrastive import ContrastiveLoss
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports import certificate_words
 from ccp_dml.reports.page import write_report
 from ccp_dml.reports.sections.certificate import trade_off_charts
-from ccp_dml.reports.words import rate
 
 ATTACK = "<script>alert('x')</script>"
-
-
-def certificate_of(spread: float, names: tuple[str, ...] = ()) -> dict[str, Any]:
-    """As a run would write it, of clusters that overlap the more the larger `spread` is."""
-    parts = {}
-    for number, name in enumerate(("training", "validation", "test")):
-        generator = torch.Generator().manual_seed(number)
-        labels = torch.arange(240) % 12
-        points = torch.randn(12, 6, generator=generator)[labels] + spread * torch.randn(240, 6, generator=generator)
-        class_names = names + tuple(f"class {label}" for label in range(len(names), 12))
-        unit = points / points.norm(dim=1, keepdim=True)
-        parts[name] = EmbeddedSet.make(
-            unit, labels, class_names, generator, of_images=240 * (number + 1), of_classes=12
-        )
-    threshold = choose_threshold(parts["validation"], 0.02, 0.9)
-    assert threshold is not None
-    constraint = of_loss(ContrastiveLoss(0.2, 1.0))
-    assert constraint is not None
-    return {
-        "terms": {"confidence": 0.9},
-        "constraint": asdict(constraint),
-        "threshold": asdict(threshold),
-        "hold_out": "classes",
-        "selected_on": "validation",
-        "sets": {name: asdict(certify_set(part, constraint, threshold, 0.9)) for name, part in parts.items()},
-    }
 
 
 @pytest.fixture
@@ -111,33 +80,6 @@ def test_each_run_of_several_has_its_own(write_run: Callable[..., Path], tmp_pat
     assert 'id="run-1-certificate"' in page
     assert 'id="run-2-certificate"' in page
     assert page.count("Missed (DET)</strong>") == 1
-
-
-def test_what_is_missing_is_said() -> None:
-    certificate = certificate_of(0.4)
-    certificate["threshold"], certificate["selected_on"] = None, "test"
-    certificate["constraint"]["alpha"] = None
-    certificate["hold_out"] = "images"
-    assert "No threshold could be chosen" in certificate_words.threshold_text(certificate)
-    assert "no Markov bound (give one with --alpha)" in certificate_words.constraint_text(certificate)
-    assert any("selected on the test classes" in note for note in certificate_words.notes(certificate))
-    assert certificate_words.set_names(certificate)["validation"] == "held-out images"
-
-
-def test_c1_says_how_far_its_scale_is_the_one_that_was_trained() -> None:
-    certificate = certificate_of(0.4)
-    certificate["constraint"]["scale"] = "half squared distance"
-    assert not any("unit length" in note for note in certificate_words.notes(certificate))
-    certificate["sets"]["test"]["unit_length"] = 0.25
-    assert any(note.startswith("25.0 % of the test embeddings") for note in certificate_words.notes(certificate))
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "–"), (0, "0"), (1, "100"), (0.1234, "12.3"), (0.0123, "1.23"), (0.00123, "0.12"), (1.2e-5, "0.0012")],  # noqa: RUF001
-)
-def test_rates_keep_the_digits_that_matter(value: float | None, text: str) -> None:
-    assert rate(value) == text
 
 
 def curve(*points: tuple[float, float]) -> list[dict[str, Any]]:

@@ -1,0 +1,42 @@
+"""The paper's figure of relative improvements."""
+
+from dataclasses import replace
+
+import pytest
+from support.made_up_results import built, results
+
+from ccp_dml.benchmark.improvement_figure import improvement_figure, improvements, write_figure
+
+
+def test_improvements_are_relative_to_the_plain_loss():
+    (found,) = improvements(built(), 0)
+    assert (found.base, found.variant) == ("c2", "-ccp")
+    assert found.ours == pytest.approx(0.235 / 0.215 - 1)
+    assert found.paper == pytest.approx(0.2267 / 0.2101 - 1)
+    assert improvements(built(methods=("c2-ccp",)), 0) == []  # nothing to compare with
+
+
+def test_the_figure_is_drawn_when_there_is_something_to_compare(tmp_path):
+    assert write_figure(tmp_path, built(methods=("c2-ccp",))) == []
+    files = write_figure(tmp_path, built())
+    assert [file.name for file in files] == ["improvement.png", "improvement.svg"]
+    first = files[1].read_bytes()
+    write_figure(tmp_path, built())
+    assert files[1].read_bytes() == first  # the same results, the same file
+
+
+def test_a_panel_compares_each_variant_with_the_paper():
+    figure = improvement_figure(built())
+    assert [panel.title for panel in figure.panels] == ["128-D, separated", "512-D, concatenated"]
+    panel = figure.panels[0]
+    assert panel.categories == ["C2"]
+    (group,) = panel.groups
+    assert group.label == "CCP"
+    assert group.values == [pytest.approx(100 * (0.235 / 0.215 - 1))]
+    assert group.references == [pytest.approx(100 * (0.2267 / 0.2101 - 1))]
+    assert figure.note == ""
+
+
+def test_a_choice_on_the_test_classes_is_said_below():
+    rows = [replace(row, selected_on="test") for row in results()]
+    assert "selected on the test classes" in improvement_figure(built(rows)).note

@@ -1,0 +1,69 @@
+"""What a benchmark keeps on disk: its request, its runs, and the scores of its ensembles."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ccp_dml.errors import UserError
+from ccp_dml.records.benchmark_folder import (
+    BenchmarkFolder,
+    BenchmarkRequest,
+    is_benchmark,
+    read_ensemble,
+    read_request,
+    write_ensemble,
+    write_request,
+)
+
+REQUEST = BenchmarkRequest("mlrc", "cub", ("c2", "c2-ccp"), 2, ("data.root=/my birds", "optim.lr=1", "optim.lr = 2"))
+
+
+def test_a_request_is_read_back(tmp_path: Path) -> None:
+    assert read_request(tmp_path / "new") is None
+    assert not is_benchmark(tmp_path / "new")
+    write_request(tmp_path, REQUEST)
+    assert read_request(tmp_path) == REQUEST
+    assert is_benchmark(tmp_path)
+    assert REQUEST.title == "MLRC protocol on cub"
+
+
+def test_of_a_setting_given_twice_the_last_counts() -> None:
+    assert REQUEST.setting("optim.lr") == "2"
+    assert REQUEST.setting("optim") is None
+
+
+def test_runs_are_found_by_method_and_the_command_repeats_all(write_run: Callable[..., Path], tmp_path: Path) -> None:
+    write_request(tmp_path, REQUEST)
+    for name in ("c2/repeat0/fold1", "c2/repeat0/fold0", "other/repeat0/fold0"):
+        write_run(tmp_path / name)
+    found = BenchmarkFolder.read(tmp_path)
+    assert list(found.runs) == ["c2/repeat0/fold0", "c2/repeat0/fold1"]
+    assert {name: len(runs) for name, runs in found.methods().items()} == {"c2": 2}
+    assert (found.table, found.figure) == (None, None)
+    assert found.command() == (
+        "ccp benchmark mlrc --data cub --methods c2,c2-ccp --repeats 2 --set 'data.root=/my birds' --set optim.lr=1 "
+        f"--set 'optim.lr = 2' --out {tmp_path}"
+    )
+
+
+def test_a_folder_of_something_else_and_a_damaged_request_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no benchmark"):
+        BenchmarkFolder.read(tmp_path)
+    (tmp_path / "benchmark.toml").write_text('protocol = "mlrc"')
+    with pytest.raises(UserError, match=r"benchmark\.toml is damaged \(it does not say 'data'\)"):
+        read_request(tmp_path)
+
+
+def test_an_ensemble_is_as_new_as_its_models(tmp_path: Path) -> None:
+    folds = [tmp_path / "fold0", tmp_path / "fold1"]
+    for fold in folds:
+        fold.mkdir()
+        (fold / "result.json").write_text("{}")
+    assert read_ensemble(folds) is None
+    write_ensemble(folds, {"map_at_r": 0.5}, ["fold0", "fold1"])
+    assert read_ensemble(folds) == {"map_at_r": 0.5}
+    later = (tmp_path / "ensemble.json").stat().st_mtime + 10
+    os.utime(folds[1] / "result.json", (later, later))
+    assert read_ensemble(folds) is None

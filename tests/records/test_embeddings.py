@@ -1,0 +1,28 @@
+"""The embeddings of a test half, kept exactly."""
+
+import pytest
+import torch
+
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.checkpoint import save_weights
+from ccp_dml.records import layout
+from ccp_dml.records.embeddings import EmbeddedTest, load_embedded, save_embedded
+
+
+def side(seed):
+    return torch.randn(20, 3, generator=torch.Generator().manual_seed(seed)), torch.arange(20) % (5 + seed)
+
+
+@pytest.mark.parametrize("gallery", [None, side(1)])
+def test_embeddings_are_kept_exactly(tmp_path, gallery):
+    save_embedded(tmp_path, EmbeddedTest(side(0), gallery))
+    found = load_embedded(tmp_path)
+    assert all(map(torch.equal, found.queries, side(0)))
+    assert (found.references is None) == (gallery is None)
+    assert gallery is None or all(map(torch.equal, found.references, gallery))
+
+
+def test_a_file_without_queries_is_named(tmp_path):
+    save_weights(tmp_path / layout.TEST_EMBEDDINGS, {"references.labels": torch.arange(3)})
+    with pytest.raises(UserError, match="holds no queries; delete the folder and train again"):
+        load_embedded(tmp_path)

@@ -1,0 +1,35 @@
+"""Figures as files of matplotlib; what they share with the browser's is in test_interactive.py."""
+
+from pathlib import Path
+
+from ccp_dml.reports.figures import picture
+from ccp_dml.reports.figures.figure import (
+    BarGroup,
+    Bars,
+    Figure,
+)
+
+
+def test_the_same_figure_gives_the_same_file(tmp_path: Path) -> None:
+    compared = BarGroup("CCP", [3.0, -4.0], 3, palette="variants", references=[None, 5.0])
+    bars = Bars("t", "", "%", ["C1", "C2"], [compared], reference_label="paper", has_values=True)
+    figure = Figure("x", "title", "caption", [bars])
+    for ending in ("png", "svg"):
+        one, other = (picture.write_picture(tmp_path / f"{name}.{ending}", figure) for name in "ab")
+        assert one.read_bytes() == other.read_bytes()
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+
+
+def test_panels_stand_side_by_side_or_share_their_axis() -> None:
+    bars = [Bars("t", "", "%", ["C1"], [BarGroup("a", [height])]) for height in (1.0, 10.0)]
+    apart = picture.draw(Figure("x", "title", "caption", bars))
+    aligned = picture.draw(Figure("x", "title", "caption", bars, is_aligned=True))
+    assert apart.axes[0].get_ylim() != apart.axes[1].get_ylim()
+    assert aligned.axes[0].get_ylim() == aligned.axes[1].get_ylim()
+
+
+def test_a_gap_is_no_bar() -> None:
+    axis = picture.draw(Figure("x", "t", "c", [Bars("t", "", "", ["a", "b"], [BarGroup("g", [None, 2.0])])])).axes[0]
+    heights = [bar.get_height() for bar in axis.patches]
+    assert heights[-1] == 2.0
+    assert not any(height > 0 for height in heights[:-1])

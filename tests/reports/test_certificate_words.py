@@ -1,0 +1,42 @@
+"""A certificate in sentences and rows, the same on pages and on the terminal."""
+
+from support.made_up_certificates import certificate_of
+
+from ccp_dml.reports import certificate_words
+
+
+def test_what_is_missing_is_said() -> None:
+    certificate = certificate_of(0.4)
+    certificate["threshold"], certificate["selected_on"] = None, "test"
+    certificate["constraint"]["alpha"] = None
+    certificate["hold_out"] = "images"
+    assert "No threshold could be chosen" in certificate_words.threshold_text(certificate)
+    assert "no Markov bound (give one with --alpha)" in certificate_words.constraint_text(certificate)
+    assert any("selected on the test classes" in note for note in certificate_words.notes(certificate))
+    assert certificate_words.set_names(certificate)["validation"] == "held-out images"
+
+
+def test_c1_says_how_far_its_scale_is_the_one_that_was_trained() -> None:
+    certificate = certificate_of(0.4)
+    certificate["constraint"]["scale"] = "half squared distance"
+    assert not any("unit length" in note for note in certificate_words.notes(certificate))
+    certificate["sets"]["test"]["unit_length"] = 0.25
+    assert any(note.startswith("25.0 % of the test embeddings") for note in certificate_words.notes(certificate))
+
+
+def test_rows_are_the_numbers_of_the_certificate() -> None:
+    certificate = certificate_of(0.4)
+    rows = list(certificate_words.violation_rows(certificate))
+    test = certificate["sets"]["test"]
+    assert len(rows) % 3 == 0, "each statement is made about training, validation and test"
+    shown = " ".join(str(row) for row in rows)
+    assert certificate_words.interval_text(test["misses"]["by_images"]) in shown
+    radii = list(certificate_words.covering_rows(certificate))
+    assert len(radii) == 3
+
+
+def test_the_sentences_name_threshold_and_confidence() -> None:
+    certificate = certificate_of(0.4)
+    assert certificate_words.threshold_text(certificate).startswith("To match at most 2")
+    assert "beta = 0.6" in certificate_words.constraint_text(certificate)
+    assert "90 %" in certificate_words.confidence_text(certificate)

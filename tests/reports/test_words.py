@@ -1,0 +1,48 @@
+"""Values as text."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ccp_dml.reports import words
+from ccp_dml.reports.words import rate
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0, "0"), (1, "100"), (0.1234, "12.3"), (0.0123, "1.23"), (0.00123, "0.12"), (1.2e-5, "0.0012")],  # noqa: RUF001
+)
+def test_rates_keep_the_digits_that_matter(value: float | None, text: str) -> None:
+    assert rate(value) == text
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (words.percent, 0.1234, "12.3"),
+        (words.with_sign, 0.1234, "12.3 %"),
+        (words.duration, 59.94, "59.9 s"),
+        (words.duration, 174.2, "2 min 54 s"),
+        (words.duration, 7384, "2 h 3 min"),
+        (words.milliseconds, 0.1042, "104 ms"),
+        (words.milliseconds, 0.00123, "1.23 ms"),
+        (words.megabytes, 1_234_400_000, "1,234 MB"),
+        (words.count, 12345, "12,345"),
+        (words.whole, 1234.4, "1,234"),
+        (words.setting, [0.9, "x"], '[0.9, "x"]'),
+        (words.setting, "c2", "c2"),
+        (words.setting, True, "true"),
+    ],
+)
+def test_values_are_written_for_people(write: Callable[[Any], str], value: Any, text: str) -> None:
+    assert write(value) == text
+    assert write(None) == words.MISSING
+
+
+def test_digits_and_colours_are_chosen_by_the_caller() -> None:
+    assert words.percent(0.12345, 2) == "12.35"
+    assert words.decimals(0.12345, 3) == "0.123"
+    assert words.megabytes(1_250_000, 1) == "1.2 MB"
+    assert words.style_class(None) == ""
+    assert words.style_class(1) != words.style_class(2) != words.class_colour(2)
