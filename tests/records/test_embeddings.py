@@ -23,6 +23,8 @@ def test_embeddings_are_kept_exactly(tmp_path, gallery):
 
 
 def test_a_file_without_queries_is_named(tmp_path):
-    save_weights(tmp_path / layout.TEST_EMBEDDINGS, {"references.labels": torch.arange(3)})
+    save_weights(
+        tmp_path / layout.TEST_EMBEDDINGS, {"references.embeddings": side(0)[0], "references.labels": side(0)[1]}
+    )
     with pytest.raises(UserError, match="holds no queries; delete the folder and train again"):
         load_embedded(tmp_path)

@@ -188,7 +188,7 @@ def test_what_is_trained():
     assert trained_part(features) == features
     images = resolve(["cub", "c2"], ["model.freeze_backbone=true", "model.weights=FILE", "model.pooling=gap+gmp"])
     head = trained_part(images.config.model)
-    assert (head.backbone, head.frozen_weights, head.pooling) == ("identity", None, "gap")
+    assert (head.backbone, head.weights, head.pooling) == ("identity", None, "gap")
     assert not trains_on_features(resolve(["cub", "c2"]).config.model)
     assert not trains_on_features(images.config.model.model_copy(update={"cache_features": False}))
 

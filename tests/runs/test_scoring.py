@@ -110,10 +110,10 @@ def test_a_bare_backbone_is_scored_by_its_features(photos, backbone_weights):
 
 def test_features_pass_a_network_unchanged():
     config = resolve(
-        ["folder", "c2"], ["model.backbone=small_cnn", "model.embedding_dim=5", "model.normalise=none"]
+        ["folder", "c2"], ["model.backbone=small_cnn", "model.embedding_dim=5", "model.normalise=l2"]
     ).config
     network = build_network(config.model, None, 0).eval()
     images = torch.rand(2, 3, 32, 32)
     pass_features_through(network)
     with torch.no_grad():
-        assert torch.allclose(network(images), network.features(images))
+        assert torch.allclose(network(images), F.normalize(network.features(images), dim=1))
