@@ -72,22 +72,21 @@ def test_no_cache(birds):
 
 def test_interrupted_cache_goes_on_and_is_not_used_before_it_is_whole(birds, monkeypatch):
     stored = []
-    store = image_cache._store
 
-    def store_five(path, target, side):
+    def decode_five(path):
         if len(stored) == 5:
             raise KeyboardInterrupt
         stored.append(path)
-        store(path, target, side)
+        return decode(path)
 
     monkeypatch.setattr(image_cache.os, "cpu_count", lambda: 1)
-    monkeypatch.setattr(image_cache, "_store", store_five)
+    monkeypatch.setattr(image_cache, "decode", decode_five)
     with pytest.raises(KeyboardInterrupt):
         build_cache(read_cub(birds), birds, 32, silent)
     assert not (birds / "cached-32").exists()
 
     resumed = []
-    monkeypatch.setattr(image_cache, "_store", lambda *arguments: (resumed.append(arguments[0]), store(*arguments)))
+    monkeypatch.setattr(image_cache, "decode", lambda path: resumed.append(path) or decode(path))
     build_cache(read_cub(birds), birds, 32, silent)
     assert len(resumed) == 7
     assert not set(resumed) & set(stored)

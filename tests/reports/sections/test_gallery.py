@@ -1,7 +1,9 @@
 """Queries with their neighbours, compared between runs, and confused classes."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from ccp_dml.records.run_folder import read_runs
 from ccp_dml.reports.page import sections_of_many
@@ -42,13 +44,12 @@ def test_only_some_runs_have_galleries(two_runs: list[Path]) -> None:
     assert gallery(runs[0]) is None
 
 
-def test_the_darkest_confusion_is_not_that_of_a_class_with_itself(
-    two_runs: list[Path], write_confusion: Callable[..., None]
+@pytest.mark.parametrize(("matrix", "darkest"), [([[0.9, 0.1], [0.2, 0.8]], 0.2), ([[1.0, 0.0], [0.0, 1.0]], 1.0)])
+def test_the_darkest_confusion_is_between_classes(
+    two_runs: list[Path], matrix: list[list[float]], darkest: float
 ) -> None:
-    assert confusion(read_runs(two_runs)[0]) is None
-    write_confusion(two_runs[0])
     run = read_runs(two_runs)[0]
-    section = confusion(run)
-    matrix = section.content["matrix"]
-    others = [share for i, row in enumerate(matrix) for j, share in enumerate(row) if i != j]
-    assert section.content["darkest"] == max(others) < max(max(row) for row in matrix)
+    assert confusion(run) is None
+    confused = {"pairs": [{}], "classes": ["a", "b"], "matrix": matrix}
+    assert confusion(replace(run, confusion=confused)).content["darkest"] == darkest
+    assert confusion(replace(run, confusion={**confused, "pairs": []})) is None
