@@ -20,7 +20,7 @@ ABOUT_NO_MODULE = {
     "losses/test_loss_contract.py": "what every loss promises",
     "reports/test_map_in_browser.py": "templates and scripts of a page",
     "reports/test_page_in_browser.py": "templates and scripts of a page",
-    "serving/test_page_in_browser.py": "templates and scripts of a page",
+    "serving/web/test_page_in_browser.py": "templates and scripts of a page",
     "test_architecture.py": "the rooms",
     "test_docs.py": "the documents",
     "test_packaging.py": "the wheel",
@@ -37,14 +37,14 @@ TESTED_ELSEWHERE = {
     "commands/serving/search": "integration/test_search_commands.py",
     "commands/serving/serve": "integration/test_serve_command.py",
     "commands/serving/terminal_pictures": "integration/test_search_commands.py",
-    "serving/approximate": "serving/test_index.py",
+    "serving/search/approximate": "serving/search/test_index.py",
     "serving/exports/model_card": "serving/exports/test_export.py",
     "serving/exports/programs": "serving/exports/test_export.py",
-    "serving/gallery": "serving/test_index.py and test_vector_engine.py",
-    "serving/index_store": "serving/test_index_writer.py",
+    "serving/search/gallery": "serving/search/test_index.py and test_vector_engine.py",
+    "serving/search/index_store": "serving/search/test_index_writer.py",
     "serving/match_threshold": "serving/test_model.py",
     "serving/preprocessing": "serving/test_model.py and test_stored_model.py",
-    "serving/results_page": "integration/test_search_commands.py",
+    "serving/web/results_page": "integration/test_search_commands.py",
 }
 """Modules without a test file of their own, and the tests that would fail without them."""
 
