@@ -38,6 +38,7 @@ TESTED_ELSEWHERE = {
     "commands/serving/serve": "integration/test_serve_command.py",
     "commands/serving/terminal_pictures": "integration/test_search_commands.py",
     "serving/search/approximate": "serving/search/test_index.py",
+    "functional/mutual": "functional/test_neighbours.py",
     "serving/exports/model_card": "serving/exports/test_export.py",
     "serving/exports/programs": "serving/exports/test_export.py",
     "serving/search/gallery": "serving/search/test_index.py and test_vector_engine.py",
