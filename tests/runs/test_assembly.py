@@ -8,6 +8,7 @@ import torch
 from ccp_dml.config.layers import resolve
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.errors import NonFiniteError, UserError
+from ccp_dml.projections import Pace
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun, evaluations_left, pace_of, refuse_other_version
 from ccp_dml.runs.build import build_fabric, build_network
@@ -165,12 +166,17 @@ def test_the_last_window_may_be_short(step, max_steps, left):
     assert evaluations_left(trainer) == left
 
 
-def test_a_problem_sees_as_many_images_as_its_pool_held():
-    def pace(*settings):
-        config = resolve(["features", "c2-ccp"], [*QUICK, "ccp.steps_per_problem=7", "ccp.staleness=0.25", *settings])
-        return pace_of(config.config, classes=20)
-
-    stale, counted = pace("ccp.until=stale"), pace("ccp.until=steps")
-    assert (stale.steps, stale.staleness) == (None, 0.25)
-    assert (counted.steps, counted.staleness) == (7, None)
-    assert stale.at_least == 8  # 20 classes of 3 pool images, 8 images a batch
+@pytest.mark.parametrize(
+    ("settings", "steps", "staleness"),
+    [
+        ([], None, None),
+        (["ccp.until=stale", "ccp.staleness=0.5"], None, 0.5),
+        (["ccp.until=steps", "ccp.steps_per_problem=70"], 70, None),
+    ],
+    ids=["the paper", "stale", "steps"],
+)
+def test_a_problem_is_ended_by_what_the_setting_names(settings, steps, staleness):
+    settings = [*settings, "train.classes_per_batch=10", "train.images_per_class=4", "ccp.check_every=5"]
+    config = resolve(["cub", "c2-ccp"], settings).config
+    pace = pace_of(config, classes=75)
+    assert pace == Pace(steps, staleness, at_least=23, check_every=5)  # 75 classes x 12 images, 40 of them a step
