@@ -34,6 +34,7 @@ docs: .venv/ready
 bench: .venv/ready
 	$(BIN)/python benchmarks/run_all.py
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/input.py
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, UnidentifiedImageError
+from torchvision.transforms.v2.functional import pil_to_tensor, resize
 
-from ccp_dml.data.images import ImageFiles, decode, describe_broken, find_broken
+from ccp_dml.data.images import ImageFiles, decode, decode_pixels, describe_broken, find_broken
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
 from ccp_dml.data.transforms import eval_transform
@@ -158,3 +159,75 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, transforms):
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(UserError, match="no regular file"):
         ImageFiles([tmp_path / "pipe.png"], **transforms).load(torch.tensor([0]), None)
+
+
+def photograph(width: int = 90, height: int = 70, mode: str = "RGB") -> Image.Image:
+    """Structure and noise, so that decoders that round differently would give different pixels."""
+    random = np.random.default_rng(3)
+    coarse = Image.fromarray(random.integers(0, 256, (7, 9, 3), dtype=np.uint8)).resize((width, height))
+    return Image.fromarray(
+        (np.asarray(coarse) // 2 + random.integers(0, 128, (height, width, 3))).astype(np.uint8)
+    ).convert(mode)
+
+
+@pytest.mark.parametrize("subsampling", [0, 1, 2])
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_pixels_are_those_of_the_picture(tmp_path, mode, progressive, subsampling):
+    options = {"progressive": progressive, **({"subsampling": subsampling} if mode == "RGB" else {})}
+    path = saved(photograph(mode=mode), tmp_path / "photograph.jpg", **options)
+    assert torch.equal(decode_pixels(path), pil_to_tensor(decode(path)))
+
+
+def test_pixels_are_upright_and_opaque_like_the_picture(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    paths = [
+        saved(photograph(), tmp_path / "turned.jpg", exif=exif),
+        saved(photograph().convert("RGBA"), tmp_path / "clear.png"),
+        saved(photograph(), tmp_path / "photograph.webp"),
+    ]
+    for path in paths:
+        assert torch.equal(decode_pixels(path), pil_to_tensor(decode(path)))
+        assert torch.equal(decode_pixels(path, side=8), decode_pixels(path)) == (path.suffix != ".jpg")
+
+
+def test_common_jpeg_files_are_decoded_without_pillow(tmp_path, monkeypatch):
+    paths = [saved(photograph(mode=mode), tmp_path / f"{mode}.jpg") for mode in ("RGB", "L")]
+    expected = [decode_pixels(path) for path in paths]
+    monkeypatch.setattr("ccp_dml.data.images.upright_rgb", None)
+    assert all(torch.equal(decode_pixels(path), pixels) for path, pixels in zip(paths, expected, strict=True))
+
+
+@pytest.mark.parametrize("keep", [20, 400, 2000, -3])
+def test_a_jpeg_that_ends_early_is_refused_wherever_pillow_refuses_it(tmp_path, keep):
+    path = saved(photograph(), tmp_path / "cut.jpg")
+    path.write_bytes(path.read_bytes()[:keep])
+    try:
+        expected = pil_to_tensor(decode(path))
+    except Exception as error:
+        with pytest.raises(type(error)):
+            decode_pixels(path)
+    else:
+        assert torch.equal(decode_pixels(path), expected)
+
+
+@pytest.mark.parametrize(
+    ("side", "shape"), [(None, (340, 420)), (171, (340, 420)), (170, (170, 210)), (86, (170, 210)), (42, (43, 53))]
+)
+def test_reduced_decoding_keeps_the_side_that_is_needed_and_the_looks(tmp_path, side, shape):
+    path = saved(photograph(9, 7).resize((420, 340)), tmp_path / "large.jpg", quality=95)
+    pixels = decode_pixels(path, side)
+    assert pixels.shape[1:] == shape
+    looks = resize(pil_to_tensor(decode(path)), list(shape), antialias=True)
+    assert (looks.int() - pixels.int()).abs().float().mean() < 6
+
+
+def test_reduced_decoding_has_a_signature_of_its_own(tmp_path, transforms):
+    path = saved(photograph(), tmp_path / "photograph.jpg")
+    signatures = {
+        ImageFiles([path], **transforms, decoded_side=side).signature(torch.tensor([0])) for side in (None, 16, 20)
+    }
+    assert len(signatures) == 3
+    full, reduced = (ImageFiles([path], **transforms, decoded_side=side) for side in (None, 16))
+    assert not torch.equal(full.load(torch.tensor([0]), None), reduced.load(torch.tensor([0]), None))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import torch
+from PIL import Image
 
 from ccp_dml.config.schema import DataConfig
 from ccp_dml.data.labelled import TestSet
@@ -23,3 +24,17 @@ def test_a_gallery_keeps_the_classes_of_its_queries_and_too_many_are_all(feature
     halves = replace(halves, test=TestSet(halves.test.queries, halves.test.queries))
     assert first_classes(halves, 2).test.gallery.labels.unique().tolist() == [0, 1]
     assert len(first_classes(halves, 1000).train) == len(halves.train)
+
+
+def test_reduced_decoding_keeps_what_resizing_needs(tmp_path):
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            Image.effect_noise((64, 64), 80 + number).save(tmp_path / name / f"{number}.jpg")
+    sides = [
+        build_data(
+            DataConfig(name="folder", root=str(tmp_path), resize=16, crop=12, **settings)
+        ).train.source.decoded_side
+        for settings in ({}, {"reduced_decoding": True})
+    ]
+    assert sides == [None, 16]

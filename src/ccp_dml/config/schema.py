@@ -34,6 +34,10 @@ class DataConfig(ConfigSection):
         8, ge=1, le=1000, description="augmented views of a training image in the feature cache (frozen backbone)"
     )
     cached: bool = Field(False, description="read the image cache that `ccp data prepare --cache SIDE` made")
+    reduced_decoding: bool = Field(
+        False,
+        description="decode JPEGs of at least twice `resize` at a half, quarter or eighth: faster, same to the eye",
+    )
     skip_broken: bool = Field(False, description="leave unreadable images out instead of stopping")
     duplicates: Literal["tell", "refuse"] = Field(
         "tell", description="what to do about test images that are copies of training images: say so, or stop"
@@ -161,8 +165,8 @@ class ProtocolConfig(ConfigSection):
 class RunConfig(ConfigSection):
     seed: int = Field(0, ge=0, lt=2**63, description="every random choice follows from it; same as --seed")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps")
-    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = Field(
-        "32-true", description="of numbers in training, as Lightning Fabric names it"
+    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "auto"] = Field(
+        "32-true", description="of numbers in training, as Lightning Fabric names it; auto: 32 or bf16, as measured"
     )
     workers: int | None = Field(
         None, ge=0, le=MOST_WORKERS, description="processes that load images; unset: as the data asks for"
@@ -174,6 +178,11 @@ class RunConfig(ConfigSection):
     map_points: int = Field(
         400, ge=0, le=MOST_AT_ONCE, description="images per side on the map that each problem leaves; 0: no maps"
     )
+
+    @property
+    def precision_outside_training(self) -> str:
+        """What frozen features and scores are computed in: never in what a stopwatch chose."""
+        return "32-true" if self.precision == "auto" else self.precision
 
 
 class Config(ConfigSection):

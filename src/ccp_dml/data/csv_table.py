@@ -28,6 +28,7 @@ def load_csv(
     eval_transform: ImageTransform,
     skip_broken: bool = False,
     drop_small_classes: bool = False,
+    decoded_side: int | None = None,
 ) -> DataHalves:
     """Read a CSV file with a header and the columns `path`, `label` and optionally `split` (train or test).
 
@@ -50,7 +51,7 @@ def load_csv(
     else:
         _check_files(path, rows)
     return divide(
-        ImageFiles([row.path for row in rows], train_transform, eval_transform),
+        ImageFiles([row.path for row in rows], train_transform, eval_transform, decoded_side),
         [row.label for row in rows],
         [row.split for row in rows if row.split is not None] or None,
         origin=str(path),

@@ -18,6 +18,7 @@ def load_folder(
     eval_transform: ImageTransform,
     skip_broken: bool = False,
     drop_small_classes: bool = False,
+    decoded_side: int | None = None,
 ) -> DataHalves:
     """Read `root/CLASS/**/IMAGE`, or `root/train/CLASS/**/IMAGE` and `root/test/CLASS/**/IMAGE`.
 
@@ -66,7 +67,7 @@ def load_folder(
         kept = [index for index in range(len(paths)) if index not in broken]
         paths, labels, splits = [paths[i] for i in kept], [labels[i] for i in kept], [splits[i] for i in kept]
     return divide(
-        ImageFiles(paths, train_transform, eval_transform),
+        ImageFiles(paths, train_transform, eval_transform, decoded_side),
         labels,
         splits if given else None,
         origin=str(root),

@@ -1,14 +1,18 @@
 """Image files as a source, and what to do about those that cannot be read."""
 
+import io
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import simplejpeg
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
+from torchvision.transforms.v2.functional import pil_to_tensor
 
 from ccp_dml.data.transforms import ImageTransform, apply_seeded
 from ccp_dml.errors import UserError, listing
@@ -17,15 +21,31 @@ from ccp_dml.foundation.digests import digest, file_digest
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What a file may hold, whatever its name: Pillow goes by content, and for EPS, say, it would start another program."""
+MAY_HOLD_ORIENTATION = (b"Exif", b"http://ns.adobe.com/xap/")  # the segments of a JPEG that Pillow turns an image by
 
 
 class ImageFiles:
-    """Images that are decoded each time they are asked for."""
+    """Images that are decoded each time they are asked for.
+
+    Args:
+        paths: one file per image.
+        train_transform: makes a random view of an image's pixels.
+        eval_transform: makes the view of an image's pixels that evaluations see.
+        decoded_side: decode large JPEG files at a half, a quarter or an eighth of their size, as long as the short side
+            keeps this many pixels. That is faster and looks the same, but is not the same bit for bit. None: never.
+    """
 
     in_memory = False
 
-    def __init__(self, paths: Sequence[Path], train_transform: ImageTransform, eval_transform: ImageTransform) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        train_transform: ImageTransform,
+        eval_transform: ImageTransform,
+        decoded_side: int | None = None,
+    ) -> None:
         self.paths = list(paths)
+        self.decoded_side = decoded_side
         self._train_transform = train_transform
         self._eval_transform = eval_transform
 
@@ -33,7 +53,7 @@ class ImageFiles:
         return len(self.paths)
 
     def load(self, positions: Tensor, seed: int | None) -> Tensor:
-        images = (self.picture(position) for position in positions.tolist())
+        images = (self.pixels(position) for position in positions.tolist())
         if seed is None:
             return torch.stack([self._eval_transform(image) for image in images])
         return torch.stack(apply_seeded(self._train_transform, images, seed))
@@ -43,12 +63,21 @@ class ImageFiles:
 
     def signature(self, positions: Tensor) -> str:
         contents = [_content(self.paths[position]) for position in positions.tolist()]
-        return digest(repr(self._train_transform), repr(self._eval_transform), *contents)
+        decoding = [] if self.decoded_side is None else [f"decoded_side={self.decoded_side}"]
+        return digest(repr(self._train_transform), repr(self._eval_transform), *decoding, *contents)
 
     def picture(self, position: int) -> Image.Image:
         path = self.paths[position]
         try:
             return decode(path)
+        except Exception as error:
+            raise unreadable(path, error) from error
+
+    def pixels(self, position: int) -> Tensor:
+        """Read an image as a tensor (3, H, W) of bytes."""
+        path = self.paths[position]
+        try:
+            return decode_pixels(path, self.decoded_side)
         except Exception as error:
             raise unreadable(path, error) from error
 
@@ -69,11 +98,52 @@ def _content(path: Path) -> str:
 
 def decode(path: Path) -> Image.Image:
     """Read an image as RGB, upright by its EXIF orientation, transparent parts white."""
-    if path.exists() and not path.is_file():
-        raise ValueError("it is no regular file")  # opening a pipe would wait for ever
+    refuse_irregular(path)
     with Image.open(path, formats=FORMATS) as image:
-        ImageOps.exif_transpose(image, in_place=True)
-        return as_rgb(image)
+        return upright_rgb(image)
+
+
+def decode_pixels(path: Path, side: int | None = None) -> Tensor:
+    """Read what `decode` reads as a tensor (3, H, W) of bytes; common JPEG files go straight into it.
+
+    With a `side`, a JPEG is decoded at the smallest of its full, half, quarter and eighth size whose short side keeps
+    `side` pixels.
+    """
+    refuse_irregular(path)
+    content = path.read_bytes()
+    if (pixels := _plain_jpeg(content, side)) is not None:
+        return pixels
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        if side is not None:
+            image.draft("RGB", (side, side))  # does nothing to other formats
+        return pil_to_tensor(upright_rgb(image))
+
+
+def _plain_jpeg(content: bytes, side: int | None) -> Tensor | None:
+    """Decode a JPEG file that needs nothing but decoding; None if it needs more, is damaged, or is no JPEG at all."""
+    if not content.startswith(b"\xff\xd8\xff") or any(mark in content for mark in MAY_HOLD_ORIENTATION):
+        return None
+    try:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
+        to_be_reduced = side is not None and min(height, width) >= 2 * side
+        too_large = height * width > (Image.MAX_IMAGE_PIXELS or math.inf)  # Pillow warns of such files, or refuses them
+        if to_be_reduced or too_large or colours not in ("YCbCr", "Gray"):
+            return None
+        return torch.from_numpy(simplejpeg.decode_jpeg(content, "RGB")).permute(2, 0, 1)
+    except ValueError:
+        return None  # Pillow knows what is wrong with it, or how to read it all the same
+
+
+def refuse_irregular(path: Path) -> None:
+    """Raise if `path` is no regular file: opening a pipe would wait for ever."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no regular file")
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """Turn an image upright by its EXIF orientation, and into RGB, transparent parts white."""
+    ImageOps.exif_transpose(image, in_place=True)
+    return as_rgb(image)
 
 
 def as_rgb(image: Image.Image) -> Image.Image:

@@ -9,7 +9,8 @@ from torchvision.transforms import v2
 
 from ccp_dml.errors import UserError
 
-ImageTransform = Callable[[Image.Image], Tensor]  # RGB -> uint8 (3, H, W); each network scales and normalises by itself
+ImageTransform = Callable[[Image.Image | Tensor], Tensor]
+"""RGB, a picture or its pixels (3, H, W) -> uint8 (3, H', W'); each network scales and normalises by itself."""
 
 
 def train_transform(
@@ -37,7 +38,7 @@ def eval_transform(resize: int = 256, crop: int = 227) -> ImageTransform:
     return v2.Compose([v2.PILToTensor(), v2.Resize(resize), v2.CenterCrop(crop)])
 
 
-def apply_seeded(transform: ImageTransform, images: Iterable[Image.Image], seed: int) -> list[Tensor]:
+def apply_seeded(transform: ImageTransform, images: Iterable[Image.Image | Tensor], seed: int) -> list[Tensor]:
     """Transform each image at random, as a pure function of `images` and `seed`.
 
     torchvision draws from torch's global CPU generator, whose state is therefore put aside and restored.

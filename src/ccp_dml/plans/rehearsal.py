@@ -27,7 +27,7 @@ def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list
     for run in runs:
         config = run.config
         require_logger(config.run.logger)
-        build_fabric(config.run.device, config.run.precision)
+        build_fabric(config.run.device, config.run.precision_outside_training)
         halves = load_data(config.data)
         notes += [note for note in (*halves.notes, weights_note(config.model)) if note and note not in notes]
         refuse_untrainable(config, halves)

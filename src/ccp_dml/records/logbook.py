@@ -114,6 +114,14 @@ class Logbook:
         """Record which data the run is trained and scored on; raise if the run began with others."""
         self._pin("data", digest, "The data (classes, labels or features)", "restore them")
 
+    def record_precision(self, precision: str) -> None:
+        """Keep the precision that a measurement chose, so that a resumed run goes on in it."""
+        self.pins["precision"] = precision
+
+    def recorded_precision(self) -> str | None:
+        """Read the precision that was measured when the run began; None for a new run."""
+        return self._pinned("precision") if self.new_run is None else None
+
     def _pin(self, name: str, digest: str, what: str, remedy: str) -> None:
         if self.new_run is not None:
             self.pins[name] = digest

@@ -109,6 +109,7 @@ def _image_arguments(data: DataConfig) -> dict[str, Any]:
         "eval_transform": eval_transform(data.resize, data.crop),
         "skip_broken": data.skip_broken,
         "drop_small_classes": data.drop_small_classes,
+        "decoded_side": data.resize if data.reduced_decoding else None,
     }
 
 

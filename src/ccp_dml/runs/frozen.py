@@ -58,7 +58,7 @@ class FrozenFeatures:
             return part
         self.backbone_digest(config)
         views = 1 + (config.data.views if augmented and config.data.augment else 0)
-        asked = (id(part), views, config.run.precision, config.run.cache)
+        asked = (id(part), views, config.run.precision_outside_training, config.run.cache)
         if asked not in self._seen:  # the part is kept beside its features, so that no other object can get its id
             self._seen[asked] = part, with_features(part, self._features(config, part, views, watcher))
         return self._seen[asked][1]
@@ -102,7 +102,7 @@ class FrozenFeatures:
         backbone, store = self.backbone(config), store_of(config)
         shape = (views, len(part), backbone.linear.in_features)
         images = part.source.signature(part.positions)
-        key = digest(self._digest, images, f"{shape} {config.run.precision} {BLOCK}")
+        key = digest(self._digest, images, f"{shape} {config.run.precision_outside_training} {BLOCK}")
         found = store.read(key, shape)
         if found is None:
             description = {"data": config.data.name, "backbone": config.model.backbone, "images": len(part)}
@@ -136,7 +136,7 @@ def extract(config: Config, network: Embedder, part: LabelledSet, views: int, sk
 
     The first `skip` rows are left out; they must end with a block.
     """
-    fabric = build_fabric(config.run.device, config.run.precision)
+    fabric = build_fabric(config.run.device, config.run.precision_outside_training)
     network.to(fabric.device)
     workers = loader_processes(config.run.workers, part.source)
     for view in range(views):

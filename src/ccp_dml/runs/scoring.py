@@ -109,7 +109,7 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
             f"{logbook.best_file} does not fit the network that {logbook.config_file} describes: one of the "
             "two was changed after training, or the features have another width now; restore what was changed."
         ) from None
-    return network.to(build_fabric(config.run.device, config.run.precision).device)
+    return network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
 
 
 @naming_keys("data")
@@ -121,7 +121,7 @@ def score_raw_backbone(config: Config) -> dict[str, Any]:
     model = config.model.model_copy(update={"normalise": "l2"})
     network = build_network(model, test.queries, config.run.seed)
     pass_features_through(network)
-    network.to(build_fabric(config.run.device, config.run.precision).device)
+    network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
     scores = score_embeddings(embed_test(config, network, test), config.protocol.recall_at)
     return {"runs": {f"raw {config.model.backbone}": scores}, **scores}
 

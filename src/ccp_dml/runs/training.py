@@ -25,6 +25,7 @@ from ccp_dml.runs.certify import CertificateOptions, Parts, write_certificate
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.illustrations.report_data import write_report_data
+from ccp_dml.runs.precision import training_precision
 from ccp_dml.runs.scoring import embed_test, score_embeddings
 from ccp_dml.runs.tracking import logged
 from ccp_dml.runs.watcher import Watcher
@@ -104,8 +105,8 @@ def train_on_classes(
 
     It gets no other data, so that nothing here can look at other classes (D27).
     """
-    fabric = build_fabric(config.run.device, config.run.precision)
     network = build_network(trained_part(config.model), learned, config.run.seed)
+    fabric = build_fabric(config.run.device, training_precision(config, network, learned, logbook, watcher))
     if (note := weights_note(config.model)) is not None:
         watcher.note(note)
     run = TrainingRun(config, fabric, network, learned, validation, logbook, watcher)

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,6 @@ from torch import Tensor
 from ccp_dml.config.schema import ModelConfig
 from ccp_dml.data.class_folders import images_below
 from ccp_dml.data.images import SUFFIXES, reason_of
-from ccp_dml.data.transforms import ImageTransform
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import save_weights
 from ccp_dml.foundation.digests import digest, tensor_digest
@@ -97,7 +96,7 @@ class EmbeddingModel:
         return self.fabric.device
 
     @property
-    def transform(self) -> ImageTransform | None:
+    def transform(self) -> Callable[[Image.Image], Tensor] | None:
         """What an upright RGB image goes through: PIL image -> uint8 (3, H, W). None for a model of vectors."""
         return self.preprocessing.transform
 

@@ -83,7 +83,7 @@ def joined_network(
         logbook.pin_backbone(digest_of(network))
         weights = {**weights, **{f"backbone.{name}": value for name, value in network.backbone.state_dict().items()}}
     fill(network, weights, logbook.best_file, logbook.folder / layout.CONFIG)
-    return network, config.run.precision if on_features else FLOAT32
+    return network, config.run.precision_outside_training if on_features else FLOAT32
 
 
 def load_saved(folder: Path, device: str) -> EmbeddingModel:

@@ -31,7 +31,7 @@ class Workbench:
         """Build the network with its first weights."""
         config, parts = run.config, self.parts(run.config)
         network = build_network(trained_part(config.model), parts.learned, config.run.seed)
-        network.to(build_fabric(config.run.device, config.run.precision).device)
+        network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
         start_head(network, config, parts.learned, loaders(config, parts))
         return network
 

@@ -67,6 +67,7 @@ def divide_by_entries(
     *,
     skip_broken: bool = False,
     drop_small_classes: bool = False,
+    decoded_side: int | None = None,
     notes: Iterable[str] = (),
 ) -> DataHalves:
     """Both halves as the entries' splits say: labels are renumbered 0, 1, ... in the official order of the classes.
@@ -91,7 +92,7 @@ def divide_by_entries(
             names = listing([inventory.class_names[number] for number in single])
             notes.append(f"left out {len(single)} training classes with a single image: {names}")
             entries = [entry for entry in entries if entry.split != "train" or sizes[entry.number] > 1]
-    source = ImageFiles([entry.path for entry in entries], train_transform, eval_transform)
+    source = ImageFiles([entry.path for entry in entries], train_transform, eval_transform, decoded_side)
 
     def part(splits: tuple[str, ...], numbered_like: tuple[str, ...]) -> LabelledSet:
         """The images of `splits`; classes are counted through over those of `numbered_like`."""

@@ -78,6 +78,7 @@ def load_published(
     *,
     skip_broken: bool = False,
     drop_small_classes: bool = False,
+    decoded_side: int | None = None,
     cached_side: int | None = None,
 ) -> DataHalves:
     """The halves of a data set of image files.
@@ -97,6 +98,7 @@ def load_published(
         eval_transform,
         skip_broken=skip_broken,
         drop_small_classes=drop_small_classes,
+        decoded_side=decoded_side,
         notes=notes,
     )
 
