@@ -147,7 +147,11 @@ function showResults() {
   drawLine();
 }
 
-const farthest = () => Math.max(...state.results.map((result) => result.distance), 1e-6) * 1.04;
+// How far the ruler reaches: all results, and the line unless it is so far away that it would squeeze them.
+function reachOf(threshold) {
+  const last = Math.max(...state.results.map((result) => result.distance), 1e-6);
+  return 1.04 * Math.max(last, Math.min(threshold?.distance ?? 0, 1.6 * last));
+}
 
 function drawLine() {
   const threshold = state.facts.thresholds[get("rate").value];
@@ -163,7 +167,7 @@ function drawLine() {
     get("rate").setAttribute("aria-valuetext", `${percent}, up to the distance ${threshold.distance.toFixed(3)}`);
   }
   if (!items.length) return (get("summary").textContent = "");
-  const reach = farthest();
+  const reach = reachOf(threshold);
   get("farthest").textContent = reach.toFixed(2);
   for (const result of state.results) {
     const dot = make("span", `dot ${verdictOf(result)}`);
@@ -180,7 +184,11 @@ function drawLine() {
     left.style.width = mark.style.left = `${place}%`;
     axis.append(left, mark);
     const percent = get("rate-text").textContent;
-    text += `${inside} of ${items.length} lie left of the line: everything left of this line is the same class with at most ${percent} false matches.`;
+    // The rate is of pairs, not of results: what it comes to in an index of this size belongs to an honest sentence.
+    const expected = Math.round(threshold.rate * state.facts.count).toLocaleString("en");
+    text +=
+      `${inside} of ${items.length} lie left of the line. Everything left of this line counts as the same class, with at most ${percent} ` +
+      `false matches: of ${state.facts.count.toLocaleString("en")} images of other classes that can be ${expected}.`;
     const line = make("li", "line", `distance ${threshold.distance.toFixed(3)} · at most ${percent} false matches before this line`);
     items.forEach((item, place) => item.classList.toggle("beyond", place >= inside));
     if (inside < items.length) items[inside].before(line);
