@@ -36,7 +36,9 @@ from ccp_dml.functional.mutual import Shortlists, most_wanted, mutual_shortlists
 _SPARE = 6  # places of a shortlist beyond the k nearest, for near-ties at the k-th place
 _COLUMNS = 2048  # references per product: the result stays in a processor's cache until its maxima are taken
 _FEWEST_BLOCKS = 4  # of so many references, before it pays to look at products from both sides
-_CHUNK = 32 * _COLUMNS  # references between two selections
+_TOGETHER = 8  # products between two selections
+_CHUNK = 32 * _COLUMNS  # references per product in float64
+_SAMPLE = 4096  # references whose mean is the centre
 _GROUPS = (32, 16, 8, 4)  # how many references share a maximum
 _FEW = 4  # a shortlist's groups may hold one in so many references
 _DIFFERENCES = 1 << 21  # numbers per block of differences of vectors
@@ -64,13 +66,13 @@ class ExactSearch:
         self.queries = queries.detach()
         self.references = self.queries if references is None else references.detach()
         self.available = len(self.references) - int(self.own)
-        largest = torch.maximum(self.queries.abs().amax(), self.references.abs().amax()).double()
+        largest = torch.stack([*self.queries.aminmax(), *self.references.aminmax()]).abs().amax().double()
         # A power of two changes no digit. With every entry below 1, no square overflows.
         self.scale = torch.exp2(-torch.frexp(largest).exponent.double())
-        parts = self.references.split(_CHUNK)
-        sums = torch.stack([(part.double() * self.scale).sum(0) for part in parts])
-        self.centre = sums.sum(0) / len(self.references)  # (D,)
-        self.longest = torch.stack([self._centred(part).norm(dim=1).amax() for part in parts]).amax()
+        sample = self.references[:: max(1, len(self.references) // _SAMPLE)]  # any centre near the mean will do
+        self.centre = (sample.double() * self.scale).mean(0)  # (D,)
+        lengths = [self._centred(part).norm(dim=1).amax() for part in self.references.split(_CHUNK)]
+        self.longest = torch.stack(lengths).amax()
         self._float32: Tensor | None = None
         self._products: Tensor | None = None
         self._shortlists: Shortlists | None = None
@@ -146,8 +148,10 @@ class ExactSearch:
             return rows.new_empty(len(rows), k), torch.zeros_like(rows, dtype=torch.bool)
         left, error = self._left_factor(rows, torch.float32)
         right = self._right_factor_float32()
-        together = _CHUNK // _COLUMNS
-        found = [self._best_of(left, right, first, together, group, width) for first in range(0, len(right), together)]
+        found = [
+            self._best_of(left, right[first : first + _TOGETHER], first, group, width)
+            for first in range(0, len(right), _TOGETHER)
+        ]
         products, candidates = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
         if len(found) > 1:
             products, places = products.topk(width, dim=1)
@@ -159,11 +163,8 @@ class ExactSearch:
         keys = self._ranked(rows, squared, candidates, k)
         return keys, kept & self._none_closer(keys, proposed[:, -1] - error)
 
-    def _best_of(
-        self, left: Tensor, right: Tensor, first: int, blocks: int, group: int, width: int
-    ) -> tuple[Tensor, Tensor]:
-        """Products (Q, width), largest first, and indices of the best references among `blocks` of `right`."""
-        right = right[first : first + blocks]
+    def _best_of(self, left: Tensor, right: Tensor, first: int, group: int, width: int) -> tuple[Tensor, Tensor]:
+        """Products (Q, width), largest first, and indices of the best references in `right`, from block `first` on."""
         (blocks, columns, _), rows = right.shape, len(left)
         across = columns // group
         if self._products is None or len(self._products) < blocks * rows * columns:
@@ -297,7 +298,8 @@ class ExactSearch:
 
     def _block_size(self, float32: bool) -> int:
         pairs = _PAIRS.get(self.references.device.type, _PAIRS["cuda"])[0 if float32 else 1]
-        return min(max(128, pairs // min(len(self.references), _CHUNK)), 4096)
+        together = min(len(self.references), _TOGETHER * _COLUMNS if float32 else _CHUNK)
+        return min(max(128, pairs // together), 4096)
 
 
 def _rounded(squared: Tensor) -> Tensor:

@@ -135,7 +135,7 @@ def _check_vectors(embeddings: Tensor, references: Tensor) -> None:
             raise ValueError(f"{name} must be (rows, dimensions) with at least one row, got {tuple(vectors.shape)}")
         if len(vectors) > MOST_REFERENCES:
             raise ValueError(f"{name} hold {len(vectors)} rows; exact retrieval ranks up to {MOST_REFERENCES}")
-        if not torch.isfinite(vectors).all():
+        if not torch.isfinite(torch.stack(vectors.aminmax())).all():
             raise ValueError(f"{name} hold NaN or infinity, which cannot be ranked")
     if embeddings.shape[1] != references.shape[1]:
         raise ValueError(f"embeddings have {embeddings.shape[1]} dimensions, ref_embeddings {references.shape[1]}")
