@@ -99,7 +99,8 @@ def assert_found(queries, references, k, block=None):
 @pytest.fixture
 def used(monkeypatch):
     """How many rows each way to search was asked for."""
-    counts = dict.fromkeys(("_by_shortlists", "_by_float32_products", "_by_float64_products", "_by_differences"), 0)
+    ways = ("float32_differences", "shortlists", "float32_products", "float64_products", "differences")
+    counts = dict.fromkeys((f"_by_{way}" for way in ways), 0)
     for name in counts:
         original = getattr(ExactSearch, name)
 
@@ -130,7 +131,21 @@ def test_many_references_are_searched_in_chunks(points, k, block, monkeypatch):
 @pytest.mark.parametrize("points", [scattered, far_from_zero, huge, tiny])
 def test_plain_vectors_need_float32_products_only(points, used):
     assert_found(points(), None, K)
-    assert used == {"_by_shortlists": 0, "_by_float32_products": ROWS, "_by_float64_products": 0, "_by_differences": 0}
+    assert {name: rows for name, rows in used.items() if rows} == {"_by_float32_products": ROWS}
+
+
+@pytest.mark.parametrize("points", EVERY_KIND)
+@pytest.mark.parametrize("k", [1, K, ROWS])
+def test_a_few_queries_are_compared_with_everything(points, k, used):
+    assert_found(points(seed=2)[:7], points(), k)
+    assert used["_by_float32_differences"] == 7
+    if points in (scattered, far_from_zero):
+        assert used["_by_float32_products"] == 0
+
+
+def test_a_few_items_are_compared_with_each_other():
+    assert_found(scattered(9), None, 8)
+    assert_found(repeated(15), None, 3)
 
 
 def test_deep_searches_use_float64_products(used):

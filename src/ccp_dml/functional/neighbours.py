@@ -36,6 +36,7 @@ from ccp_dml.functional.mutual import Shortlists, most_wanted, mutual_shortlists
 _SPARE = 6  # places of a shortlist beyond the k nearest, for near-ties at the k-th place
 _COLUMNS = 2048  # references per product: the result stays in a processor's cache until its maxima are taken
 _FEWEST_BLOCKS = 4  # of so many references, before it pays to look at products from both sides
+_FEW_QUERIES = 16  # for which preparing the references would take longer than comparing all of them
 _TOGETHER = 8  # products between two selections
 _CHUNK = 32 * _COLUMNS  # references per product in float64
 _SAMPLE = 4096  # references whose mean is the centre
@@ -66,13 +67,10 @@ class ExactSearch:
         self.queries = queries.detach()
         self.references = self.queries if references is None else references.detach()
         self.available = len(self.references) - int(self.own)
-        largest = torch.stack([*self.queries.aminmax(), *self.references.aminmax()]).abs().amax().double()
-        # A power of two changes no digit. With every entry below 1, no square overflows.
-        self.scale = torch.exp2(-torch.frexp(largest).exponent.double())
-        sample = self.references[:: max(1, len(self.references) // _SAMPLE)]  # any centre near the mean will do
-        self.centre = (sample.double() * self.scale).mean(0)  # (D,)
-        lengths = [self._centred(part).norm(dim=1).amax() for part in self.references.split(_CHUNK)]
-        self.longest = torch.stack(lengths).amax()
+        # Squares of float32 numbers fit into a float64. Those of float64 numbers do when every entry is below 1, and a
+        # power of two changes no digit.
+        self.scale = self._to_below_one() if torch.float64 in (queries.dtype, self.references.dtype) else 1.0
+        self._frame: tuple[float, Tensor, Tensor] | None = None
         self._float32: Tensor | None = None
         self._products: Tensor | None = None
         self._shortlists: Shortlists | None = None
@@ -86,7 +84,9 @@ class ExactSearch:
         `k` of the block. Rows that had to be tried again come last. `block` is the number of queries handled at a time.
         """
         ways = [self._by_float32_products, self._by_float64_products, self._by_differences]
-        if self._look_at_each_other(rows, k, block or self._block_size(True)):
+        if len(rows) <= _FEW_QUERIES:
+            ways.insert(0, self._by_float32_differences)
+        elif self._look_at_each_other(rows, k, block or self._block_size(True)):
             ways.insert(0, self._by_shortlists)
         for find in ways:
             failed = []
@@ -103,6 +103,23 @@ class ExactSearch:
                 return
             rows, k = (torch.cat(parts) for parts in zip(*failed, strict=True))
 
+    def _by_float32_differences(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Keys (Q, k) of the nearest references, and which rows (Q,) of them are certain.
+
+        For a few queries nothing needs to be prepared. Where nothing cancels, errors are relative to the distance.
+        """
+        width = min(k + int(self.own) + _SPARE, len(self.references))
+        queries, references = self.queries[rows].float(), self.references.float()
+        proposed = torch.cdist(queries, references, compute_mode="donot_use_mm_for_euclid_dist")
+        proposed, candidates = proposed.topk(width, dim=1, largest=False)
+        proposed = proposed.double().mul_(self.scale).square_()
+        error = (references.shape[1] + 8) * torch.finfo(torch.float32).eps * proposed[:, -1:]
+        squared = self._squared_differences(rows, candidates)
+        kept = ((squared - proposed).abs() <= error).all(dim=1)
+        keys = self._ranked(rows, squared, candidates, k)
+        everything = width == len(self.references)
+        return keys, kept if everything else kept & self._none_closer(keys, (proposed[:, -1:] - error).squeeze(1))
+
     def _look_at_each_other(self, rows: Tensor, k: Tensor, block: int) -> bool:
         """Make shortlists of all queries at once, if they are the references, and if that saves products."""
         if not self.own or 2 * len(rows) < len(self.references) or len(self.references) < _FEWEST_BLOCKS * _COLUMNS:
@@ -116,7 +133,8 @@ class ExactSearch:
         errors = torch.cat([self._left_factor(part, torch.float32)[1] for part in everyone])
         # A product, which is half a squared distance, is off by half an error, and so is the one it is compared with.
         # As much again is more than the rounding of keys.
-        self._shortlists = mutual_shortlists(right, wanted, 2.0 * errors.float())
+        slack = 2.0 * errors * (self._prepared()[0] / self.scale) ** 2
+        self._shortlists = mutual_shortlists(right, wanted, slack.float())
         return len(self._shortlists.items) > 0
 
     def _by_shortlists(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -131,7 +149,7 @@ class ExactSearch:
         candidates = found.others[pairs]
         squared = self._squared_differences(rows, candidates)
         _, error = self._left_factor(rows, torch.float32)
-        off = (squared + 2.0 * found.products[pairs].double()).abs()
+        off = (squared - self._squared(found.products[pairs])).abs()
         kept = ((off <= error.unsqueeze(1)) | ~real).all(dim=1)
         keys = self._ranked(rows, squared.masked_fill_(~real, torch.inf), candidates, k)
         return keys, kept & ~found.given_up[rows] & (counts >= k)
@@ -156,7 +174,7 @@ class ExactSearch:
         if len(found) > 1:
             products, places = products.topk(width, dim=1)
             candidates = candidates.gather(1, places)
-        proposed = -2.0 * products.double()  # (Q, width), ascending
+        proposed = self._squared(products)  # (Q, width), ascending
         squared = self._squared_differences(rows, candidates)
         # The bound is a theorem about float32 products. Where a device or a setting uses fewer digits, it shows here.
         kept = ((squared - proposed).abs() <= error.unsqueeze(1)).all(dim=1)
@@ -192,10 +210,10 @@ class ExactSearch:
         shortlists = []
         for start in range(0, len(self.references), _CHUNK):
             right = self._right_factor_float64(start)
-            products = torch.mm(left, right.T).mul_(-2.0).clamp_(min=0.0)  # (Q, columns)
-            keys = _packed(products, torch.arange(start, start + len(right), device=rows.device))
+            squared = self._squared(torch.mm(left, right.T)).clamp_(min=0.0)  # (Q, columns)
+            keys = _packed(squared, torch.arange(start, start + len(right), device=rows.device))
             keys = _smallest(keys, min(width, len(right)))
-            shortlists.append((keys, products.gather(1, (keys & _INDEX) - start)))
+            shortlists.append((keys, squared.gather(1, (keys & _INDEX) - start)))
         keys, proposed = (torch.cat(parts, dim=1) for parts in zip(*shortlists, strict=True))
         if len(shortlists) > 1:
             keys, places = keys.topk(width, dim=1, largest=False)
@@ -231,7 +249,9 @@ class ExactSearch:
         size = max(1, _DIFFERENCES // (candidates.shape[1] * self.references.shape[1]))
         for some, indices, to in zip(rows.split(size), candidates.split(size), squared.split(size), strict=True):
             differences = self.references[indices].double()  # (q, W, D)
-            differences.sub_(self.queries[some].double().unsqueeze(1)).mul_(self.scale)
+            differences.sub_(self.queries[some].double().unsqueeze(1))
+            if self.scale != 1.0:
+                differences.mul_(self.scale)
             to.copy_(differences.square_().sum(dim=2))
         return squared
 
@@ -247,21 +267,40 @@ class ExactSearch:
         last, _ = _unpacked(keys[:, -1])
         return bound * (1.0 - 2.0 * _ROUNDING_OF_KEYS) > last
 
-    def _centred(self, vectors: Tensor) -> Tensor:
-        return (vectors.double() * self.scale).sub_(self.centre)
+    def _to_below_one(self) -> float:
+        """The power of two that makes every entry less than 1."""
+        largest = torch.stack([end.double() for part in (self.queries, self.references) for end in part.aminmax()])
+        return float(torch.exp2(-torch.frexp(largest.abs().amax()).exponent.double()))
+
+    def _prepared(self) -> tuple[float, Tensor, Tensor]:
+        """Scale and centre (D,) of factors, and the length of the longest reference then."""
+        if self._frame is None:
+            scale = self.scale if self.scale != 1.0 else self._to_below_one()
+            sample = self.references[:: max(1, len(self.references) // _SAMPLE)]  # any centre near the mean will do
+            centre = (sample.double() * scale).mean(0)
+            parts = self.references.split(_CHUNK)
+            longest = torch.stack([_centred(part, scale, centre).norm(dim=1).amax() for part in parts]).amax()
+            self._frame = scale, centre, longest
+        return self._frame
+
+    def _squared(self, products: Tensor) -> Tensor:
+        """Squared distances, in float64, that belong to `products` of factors."""
+        return products.double() * (-2.0 * (self.scale / self._prepared()[0]) ** 2)
 
     def _left_factor(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Queries (Q, D + 2) as factors of products, and the bound (Q,) on the error of a squared distance."""
-        queries = self._centred(self.queries[rows])
+        scale, centre, longest = self._prepared()
+        queries = _centred(self.queries[rows], scale, centre)
         lengths = queries.norm(dim=1, keepdim=True)
         factor = torch.cat([queries, -lengths.square() / 2, torch.ones_like(lengths)], dim=1)
         numbers = torch.finfo(dtype)
-        error = (queries.shape[1] + 8) * numbers.eps / 2 * (lengths + self.longest).square_()
-        return factor.to(dtype), error.squeeze(1).add_(factor.shape[1] * numbers.tiny)
+        error = (queries.shape[1] + 8) * numbers.eps / 2 * (lengths + longest).square_()
+        error = error.squeeze(1).add_(factor.shape[1] * numbers.tiny)
+        return factor.to(dtype), error * (self.scale / scale) ** 2
 
     def _right_factor(self, references: Tensor) -> Tensor:
         """References (M, D) as factors (M, D + 2) of products, in float64."""
-        references = self._centred(references)
+        references = _centred(references, *self._prepared()[:2])
         lengths = references.norm(dim=1, keepdim=True)
         return torch.cat([references, torch.ones_like(lengths), -lengths.square() / 2], dim=1)
 
@@ -300,6 +339,10 @@ class ExactSearch:
         pairs = _PAIRS.get(self.references.device.type, _PAIRS["cuda"])[0 if float32 else 1]
         together = min(len(self.references), _TOGETHER * _COLUMNS if float32 else _CHUNK)
         return min(max(128, pairs // together), 4096)
+
+
+def _centred(vectors: Tensor, scale: float, centre: Tensor) -> Tensor:
+    return (vectors.double() * scale).sub_(centre)
 
 
 def _rounded(squared: Tensor) -> Tensor:
