@@ -85,7 +85,7 @@ def measure(quick: bool) -> list[Claim]:
         plain, ccp = (
             trainer(backbone, (inputs, labels), classes, per_class, with_ccp=with_ccp) for with_ccp in (False, True)
         )
-        times = compare(plain.take_step, ccp.take_step, repeats=10 if quick else 60)
+        times = compare(plain.take_step, ccp.take_step, repeats=10 if quick else 40)
         claims.append(Claim("CCP's overhead", case, times, ours="C2", theirs="C2 with CCP", at_most=goal))
     return claims
 

@@ -51,11 +51,12 @@ def trained_scene(classes: int, seed: int = 0) -> Scene:
     generator = torch.Generator().manual_seed(seed)
 
     def noise(*shape: int) -> Tensor:
-        return torch.randn(*shape, DIMENSIONS, generator=generator) / DIMENSIONS**0.5
+        return torch.randn(*shape, DIMENSIONS, generator=generator).div_(DIMENSIONS**0.5)
 
-    def scattered(around: Tensor) -> Tensor:
-        lengths = 1.2 + 2 * torch.rand(len(around), 1, generator=generator)
-        return (lengths * normalize(around + 0.25 * noise(len(around)), dim=1)).requires_grad_()
+    def scattered(around: Tensor) -> Tensor:  # in place: there may be millions
+        vectors = noise(len(around)).mul_(0.25).add_(around)
+        lengths = torch.rand(len(around), 1, generator=generator).mul_(2).add_(1.2)
+        return vectors.mul_(lengths / vectors.norm(dim=1, keepdim=True)).requires_grad_()
 
     kinds = normalize(noise(-(-classes // KIND)), dim=1)
     centres = normalize(kinds[torch.arange(classes) // KIND] + 0.2 * noise(classes), dim=1)

@@ -42,7 +42,8 @@ def run_one(name: str, quick: bool) -> None:
     module = importlib.import_module(name)
     claims = module.measure(quick)
     show(claims)
-    print(json.dumps({"about": module.__doc__, "claims": [asdict(claim) for claim in claims]}))
+    ratios_alone = [asdict(claim) | {"pairs": [(1.0, ratio) for ratio in claim.ratios]} for claim in claims]
+    print(json.dumps({"about": module.__doc__, "claims": ratios_alone}))
 
 
 def write_page(record: dict[str, dict]) -> None:
