@@ -253,7 +253,7 @@ def test_a_run_takes_no_steps_back(features, tmp_path, capsys):
     ("name", "content", "words"),
     [
         ("metrics.jsonl", None, ("metrics.jsonl", "step 4")),
-        ("result.json", "", ("result.json", "damaged", "remove it")),
+        ("result.json", "", ("result.json", "not valid JSON", "remove it")),
     ],
 )
 def test_a_run_with_a_file_that_is_lost_or_damaged(name, content, words, features, tmp_path, capsys):
