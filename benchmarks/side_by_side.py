@@ -69,7 +69,7 @@ class Claim:
         return (
             self.case,
             f"{self.ratio:.3g}",
-            f"{lower:.3g} to {upper:.3g}",
+            f"{lower:.3g} to {upper:.3g}" if len(self.pairs) > 1 else "one measurement",
             wanted,
             reached,
         )
