@@ -134,7 +134,7 @@ class IterativeProjections:
             self.after_problem()
 
     def move_anchors(self) -> None:
-        """theta_prev <- theta and rho_prev <- rho: the problem's best, or its last where its pace has ended it."""
+        """Set theta_prev <- theta and rho_prev <- rho: the problem's best, or its last where its pace has ended it."""
         if self.problem == 0:
             return
         if self.at_its_pace:
@@ -180,12 +180,12 @@ class IterativeProjections:
 
     @property
     def starting(self) -> bool:
-        """Whether the problem about to be posed is the one without proxies."""
+        """Tell whether the problem about to be posed is the one without proxies."""
         return self.problem == 0 and self.start_evaluations > 0
 
     @property
     def problem_open(self) -> bool:
-        """Whether the current problem wants more training."""
+        """Tell whether the current problem wants more training."""
         waiting = self.proxies is not None and not self.proxies.placed
         start_is_over = waiting and self.evaluations >= self.start_evaluations
         over = self.problem_patience.used_up or start_is_over or self.at_its_pace or self.finished
@@ -193,12 +193,12 @@ class IterativeProjections:
 
     @property
     def steps_of_problem(self) -> int:
-        """Steps counted since the current problem began."""
+        """Count the steps since the current problem began."""
         return self.steps - self.starts[-1].step
 
     @property
     def at_its_pace(self) -> bool:
-        """Whether the current problem ends because its pace says so, not because validation has stalled."""
+        """Tell whether the current problem ends because its pace says so, not because validation has stalled."""
         if self.proxies is None or not self.proxies.placed or self.problem_patience.used_up:
             return False
         pace = self.pace
@@ -232,7 +232,7 @@ class IterativeProjections:
         self.drift = measure_drift(placed.flatten(0, 1)[sample], proxies.flatten(0, 1)[sample], present)
 
     def _present_proxies(self) -> Tensor | None:
-        """A copy of the proxies that further training does not touch; None as long as there are none."""
+        """Copy the proxies, so that further training does not change the copy; None as long as there are none."""
         if self.proxies is None or not self.proxies.placed:
             return None
         return self.proxies.vectors.detach().clone()
@@ -253,7 +253,7 @@ class IterativeProjections:
         return best_of_run
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly, but for the network's and the proxies' current weights."""
+        """Collect everything needed to go on exactly, but for the network's and the proxies' current weights."""
         return {
             "problem": self.problem,
             "evaluations": self.evaluations,
@@ -318,14 +318,14 @@ class ProximalPull:
 
     @torch.no_grad()
     def norm(self) -> Tensor:
-        """The length of the pull's gradient, lambda ||theta - theta_prev||."""
+        """Measure the length of the pull's gradient, lambda ||theta - theta_prev||."""
         if not self.anchor:
             return torch.zeros(())
         return self.weight * torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.offsets())))
 
     @torch.no_grad()
     def offsets(self) -> tuple[Tensor, ...]:
-        """theta - theta_prev, parameter by parameter."""
+        """Subtract theta_prev from theta, parameter by parameter."""
         return torch._foreach_sub(list(self.parameters.values()), [self.anchor[name] for name in self.parameters])
 
 
@@ -406,5 +406,5 @@ def mean_weights(solutions: Sequence[Snapshot]) -> Snapshot:
 
 
 def snapshot(module: nn.Module) -> Snapshot:
-    """A copy of a module's state that further training does not touch."""
+    """Copy a module's state, so that further training does not change the copy."""
     return {name: value.detach().clone() for name, value in module.state_dict().items()}

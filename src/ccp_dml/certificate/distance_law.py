@@ -118,7 +118,7 @@ def pair_laws(
 
 
 def _by_class_size(embeddings: Tensor, labels: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Sizes of classes, each with the embeddings (n, D) of all classes of that size, class after class."""
+    """Yield the sizes of classes, each with the embeddings (n, D) of all classes of that size, class after class."""
     _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
     order = classes.argsort(stable=True)
     for size in torch.unique(sizes).tolist():
@@ -135,7 +135,7 @@ def _with_squares(points: Tensor) -> Tensor:
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:
-    """Distances (n, m) of points (n, D + 2) and (m, D + 2) with their squares: d^2 / 2 = |a|^2 / 2 + |b|^2 / 2 - ab."""
+    """Compute distances (n, m) of points (n, D + 2), (m, D + 2) with squares: d^2 / 2 = |a|^2 / 2 + |b|^2 / 2 - ab."""
     turned = torch.cat([b[:, :-2], b[:, -1:], b[:, -2:-1]], dim=1)
     return (a @ turned.T).mul_(-2.0).clamp_(min=0.0).sqrt_()
 

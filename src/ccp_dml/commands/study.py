@@ -146,7 +146,7 @@ def as_report(request: "StudyRequest", folder: Path, chosen: "Study", found: "Co
 
 
 def command(request: "StudyRequest", folder: Path) -> str:
-    """What a person types to do the study again."""
+    """Write the command that does the study again."""
     from ccp_dml.studies.request import without_password
 
     words = ["ccp", "study", request.study, "--data", request.data, "--loss", ",".join(request.losses)]

@@ -96,7 +96,7 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
 
 
 def next_commands(folder: Path, config: dict[str, Any]) -> list[str]:
-    """What to type after training, and what for; a network of vectors has no images to index."""
+    """List what to type after training, and what for; a network of vectors has no images to index."""
     of_images = {
         f"ccp index {folder} IMAGES --out my.index": "makes your images searchable",
         "ccp serve my.index": "opens them as a search page",

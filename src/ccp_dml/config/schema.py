@@ -181,7 +181,7 @@ class RunConfig(ConfigSection):
 
     @property
     def precision_outside_training(self) -> str:
-        """What frozen features and scores are computed in: never in what a stopwatch chose."""
+        """Name the precision of frozen features and scores, which no stopwatch may choose."""
         return "32-true" if self.precision == "auto" else self.precision
 
 

@@ -52,7 +52,7 @@ BATCH = 400  # images distorted together; their neighbours come from the same ba
 
 
 def load_glyphs(images_per_class: int = IMAGES_PER_CLASS, cache: Path | None = None) -> DataHalves:
-    """Both halves, drawn in some seconds at the first call and read from `cache` afterwards (default: the user's)."""
+    """Load both halves, drawn at the first call and read from `cache` afterwards (default: the user's)."""
     folder = cache_home() if cache is None else cache
     images, faces = _read_or_draw(images_per_class, folder)
     source = GlyphSource(images, faces, images_per_class)
@@ -65,7 +65,7 @@ def load_glyphs(images_per_class: int = IMAGES_PER_CLASS, cache: Path | None = N
 
 
 def readable_name(character: str) -> str:
-    """`Greek small letter xi ξ`."""
+    """Name a character for a person: `Greek small letter xi ξ`."""
     return f"{unicodedata.name(character).capitalize()} {character}"
 
 
@@ -114,7 +114,7 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw(images_per_class: int) -> tuple[Tensor, Tensor]:
-    """Images (N, 1, SIDE, SIDE) uint8, class after class, and the face of each (N,). Always the same."""
+    """Draw images (N, 1, SIDE, SIDE) uint8, class after class, with the face of each (N,). Always the same."""
     drawings, faces = [], []
     for character in CLASSES:
         clean = [(face, drawing) for face in range(len(FACES)) if (drawing := _clean(character, face)) is not None]
@@ -137,7 +137,7 @@ def _clean(character: str, face: int) -> np.ndarray | None:
 
 
 def _fingerprint(images_per_class: int) -> str:
-    """Changes with anything that could change a pixel."""
+    """Digest everything that could change a pixel."""
     recipe = {
         "drawing": inspect.getsource(glyph_drawing),
         "classes": "".join(CLASSES),
@@ -169,7 +169,7 @@ def _read_or_draw(images_per_class: int, folder: Path) -> tuple[Tensor, Tensor]:
 
 
 def _write(file: Path, **arrays: np.ndarray) -> None:
-    """Whole or not at all, however many processes write at once."""
+    """Write the file whole or not at all, however many processes write at once."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as part:
         try:

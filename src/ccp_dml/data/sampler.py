@@ -51,7 +51,7 @@ class ClassBalancedBatches:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        """`labels` (N,) are any integers; a row index is a position in them."""
+        """Plan over `labels` (N,), which are any integers; a row index is a position in them."""
         classes, counts = labels.unique(return_counts=True)
         if len(classes) < classes_per_batch:
             raise UserError(

@@ -67,7 +67,7 @@ def as_csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """A scratch folder beside `folder` that becomes it when the block ends well, and vanishes when it does not.
+    """Give a scratch folder beside `folder` that becomes it when the block ends well, and vanishes when it does not.
 
     Raises FileExistsError where there is something already, unless it is an empty folder.
     """

@@ -18,18 +18,18 @@ _BLOCK_PAIRS = {"cpu": 1 << 17, "cuda": 1 << 24}
 
 
 def clip_normalise(v: Tensor) -> Tensor:
-    """`v / max(1, ||v||)` over the last dimension: the identity inside the unit ball, hence 1-Lipschitz (D20)."""
+    """Compute `v / max(1, ||v||)` over the last dimension: the identity in the unit ball, hence 1-Lipschitz (D20)."""
     norms = torch.linalg.vector_norm(at_least_float32(v), dim=-1, keepdim=True)
     return (v / norms.clamp(min=1.0)).to(v.dtype)
 
 
 def l2_normalise(v: Tensor) -> Tensor:
-    """`v / ||v||` over the last dimension; a zero vector stays zero."""
+    """Compute `v / ||v||` over the last dimension; a zero vector stays zero."""
     return F.normalize(at_least_float32(v), dim=-1, eps=_L2_FLOOR).to(v.dtype)
 
 
 def leave_as_is(v: Tensor) -> Tensor:
-    """No normalisation: for vectors that are normalised already, or must not be."""
+    """Return `v` unchanged: for vectors that are normalised already, or must not be."""
     return v
 
 
@@ -41,7 +41,7 @@ NORMALISERS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def normalising_factors(norms: Tensor, normalise: str) -> tuple[Tensor, Tensor]:
-    """Factors c that normalise vectors of the given `norms`, and which vectors are long; both of the norms' shape.
+    """Find factors c that normalise vectors of the given `norms`, and which are long; both of the norms' shape.
 
     The normaliser of that name makes c v of a vector v. Of a long vector, it keeps the direction alone.
     """
@@ -52,19 +52,19 @@ def normalising_factors(norms: Tensor, normalise: str) -> tuple[Tensor, Tensor]:
 
 
 def at_least_float32(v: Tensor) -> Tensor:
-    """Half precision becomes float32, where sums over many pairs are still accurate; float64 stays."""
+    """Convert half precision to float32, where sums over many pairs are still accurate; float64 stays."""
     return v if v.dtype == torch.float64 else v.float()
 
 
 def pairwise_similarities(a: Tensor, b: Tensor) -> Tensor:
-    """Dot products (..., N, M) of the rows of `a` (..., N, D) and `b` (..., M, D), in float32 at least."""
+    """Multiply the rows of `a` (..., N, D) and `b` (..., M, D): dot products (..., N, M), in float32 at least."""
     _check_rows(a, b)
     with torch.autocast(a.device.type, enabled=False):
         return at_least_float32(a) @ at_least_float32(b).transpose(-2, -1)
 
 
 def pairwise_distances(a: Tensor, b: Tensor) -> Tensor:
-    """L2 distances (..., N, M) between the rows of `a` (..., N, D) and `b` (..., M, D), in float32 at least.
+    """Measure L2 distances (..., N, M) of the rows of `a` (..., N, D) and `b` (..., M, D), in float32 at least.
 
     One matrix product, in double precision because `|a|^2 + |b|^2 - 2ab` cancels for neighbours: in float32, two equal
     unit vectors would come out some 5e-4 apart, here exactly 0. Relative to the vectors' length, distances from 1e-3
@@ -76,7 +76,7 @@ def pairwise_distances(a: Tensor, b: Tensor) -> Tensor:
 
 
 def pairwise_squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """Squared L2 distances (..., N, M), as `pairwise_distances` computes them, but without gradients."""
+    """Measure squared L2 distances (..., N, M) as `pairwise_distances` does, but without gradients."""
     _check_rows(a, b)
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     squared = torch.empty(*a.shape[:-1], b.shape[-2], dtype=dtype, device=a.device)

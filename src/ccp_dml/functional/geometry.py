@@ -10,7 +10,7 @@ _BLOCK_ELEMENTS = 1 << 24  # numbers per padded block of classes, and distances 
 
 @torch.no_grad()
 def mean_k_center_radius(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Per class the mean over k = 1..n of the radius that k greedy centres leave (section 5.6), with the class's label.
+    """Average, per class, the radii that k = 1..n greedy centres leave (section 5.6); also return the class's label.
 
     `embeddings` are (N, D), `labels` (N,). Returns radii (C,) and labels (C,), ascending. The first centre is the point
     nearest to the class's mean, so the result does not depend on the order of the points.
@@ -29,7 +29,7 @@ def mean_k_center_radius(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Te
 
 @torch.no_grad()
 def mean_inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
-    """Mean L2 distance over all pairs of points of different classes; `embeddings` (N, D), `labels` (N,)."""
+    """Average the L2 distances of all pairs of points of different classes; `embeddings` (N, D), `labels` (N,)."""
     total = torch.zeros((), dtype=torch.float64, device=embeddings.device)
     pairs = torch.zeros((), dtype=torch.int64, device=embeddings.device)
     rows = max(1, _BLOCK_ELEMENTS // max(len(embeddings), 1))
@@ -44,14 +44,14 @@ def mean_inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
 
 @torch.no_grad()
 def mean_distance_within(groups: Tensor) -> float:
-    """Mean L2 distance over the pairs of points of the same group; `groups` (C, P, D) with P > 1."""
+    """Average the L2 distances of the pairs of points of the same group; `groups` (C, P, D) with P > 1."""
     size = groups.shape[1]
     distances = pairwise_distances(groups, groups)  # (C, P, P), a point's distance to itself being 0
     return float(distances.sum(dtype=torch.float64) / (len(groups) * size * (size - 1)))
 
 
 def _mean_radius(points: Tensor, real: Tensor) -> Tensor:
-    """Mean (c,) over k = 1..n of the radius left by k greedy centres of `points` (c, n, D), where `real` (c, n)."""
+    """Average (c,) the radii left by k = 1..n greedy centres of `points` (c, n, D), where `real` (c, n)."""
     every_class = torch.arange(len(points), device=points.device)
     sizes = real.sum(1)
     means = (points * real.unsqueeze(2)).sum(1) / sizes.unsqueeze(1)
@@ -68,7 +68,7 @@ def _mean_radius(points: Tensor, real: Tensor) -> Tensor:
 
 
 def _blocks_of_similar_size(sizes: Tensor, dimensions: int) -> list[Tensor]:
-    """Class numbers, small classes first, in blocks whose padded size (classes x largest x D) stays bounded."""
+    """Divide class numbers, small classes first, into blocks of bounded padded size (classes x largest x D)."""
     order = sizes.argsort(stable=True)
     blocks, start = [], 0
     ascending = sizes[order].tolist()

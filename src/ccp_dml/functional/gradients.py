@@ -9,7 +9,7 @@ from torch import Tensor
 
 @torch.no_grad()
 def add_to_gradients(parameters: Sequence[Tensor], directions: Sequence[Tensor], weight: float) -> None:
-    """`gradient += weight * direction` for every parameter that has a gradient, in a few fused operations."""
+    """Add `weight * direction` to the gradient of every parameter that has one, in a few fused operations."""
     pairs = [(value.grad, way) for value, way in zip(parameters, directions, strict=True) if value.grad is not None]
     if pairs and weight:
         torch._foreach_add_([gradient for gradient, _ in pairs], [way for _, way in pairs], alpha=weight)

@@ -12,7 +12,7 @@ _TAKEN = -1.0  # below every distance, so that a position is never picked twice,
 
 @torch.no_grad()
 def greedy_k_center(pool: Tensor, previous: Tensor | None, k: int, generator: torch.Generator | None = None) -> Tensor:
-    """Positions (C, k) in each class's pool, picked one after the other as the point farthest from all before.
+    """Pick positions (C, k) in each class's pool, each the point that is farthest from all picked before.
 
     `pool` is (C, b, D). `previous` (C, p, D) counts as picked already. Without it, the first pick is drawn with
     `generator` (D5), or is position 0 when there is none. Of equally far points the lower position is taken.
@@ -57,13 +57,13 @@ def _picked(pool: Tensor, previous: Tensor | None, first: Tensor | None, k: int)
 
 
 def _to_nearest(points: Tensor, centres: Tensor) -> Tensor:
-    """Distance (C, n) of each of `points` (C, n, D) to the nearest of its class's `centres` (C, p, D)."""
+    """Measure the distance (C, n) of each of `points` (C, n, D) to the nearest of its class's `centres` (C, p, D)."""
     return pairwise_distances(points, centres).amin(dim=2)
 
 
 @torch.no_grad()
 def covering_radius(points: Tensor, centres: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Largest distance (C,) from a point of a class to the nearest centre of its class.
+    """Find the largest distance (C,) from a point of a class to the nearest centre of its class.
 
     `points` are (C, n, D), `centres` (C, p, D); `mask` (C, n) is True where a point is real, False where it is padding.
     A class without a real point has radius 0.

@@ -28,7 +28,7 @@ class Shortlists:
 
 
 def most_wanted(columns: int) -> int:
-    """The largest k that `mutual_shortlists` takes, where blocks have `columns` items."""
+    """Find the largest k that `mutual_shortlists` takes, where blocks have `columns` items."""
     return columns // (2 * _GROUP)
 
 
@@ -102,7 +102,7 @@ class _Cuts:
 
 
 def _kept(products: Tensor, maxima: Tensor, cuts: _Cuts, first: int, other: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Items, others and products (P,) of what reaches the cut in `products` (items, group, groups).
+    """List items, others and products (P,) of what reaches the cut in `products` (items, group, groups).
 
     `maxima` (items, groups) are those of the groups. The items are those from `first` on, the others from `other` on.
     """

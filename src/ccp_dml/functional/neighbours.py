@@ -104,7 +104,7 @@ class ExactSearch:
             rows, k = (torch.cat(parts) for parts in zip(*failed, strict=True))
 
     def _by_float32_differences(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Keys (Q, k) of the nearest references, and which rows (Q,) of them are certain.
+        """Find keys (Q, k) of the nearest references, and which rows (Q,) of them are certain.
 
         For a few queries nothing needs to be prepared. Where nothing cancels, errors are relative to the distance.
         """
@@ -138,7 +138,7 @@ class ExactSearch:
         return len(self._shortlists.items) > 0
 
     def _by_shortlists(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Keys (Q, k) of the nearest references, and which rows (Q,) of them are certain."""
+        """Find keys (Q, k) of the nearest references, and which rows (Q,) of them are certain."""
         assert self._shortlists is not None
         found = self._shortlists
         starts, stops = (torch.searchsorted(found.items, rows, right=right) for right in (False, True))
@@ -155,7 +155,7 @@ class ExactSearch:
         return keys, kept & ~found.given_up[rows] & (counts >= k)
 
     def _by_float32_products(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Keys (Q, k) of the nearest references, and which rows (Q,) of them are certain.
+        """Find keys (Q, k) of the nearest references, and which rows (Q,) of them are certain.
 
         Each group of references is represented by its best product. The `width` best references are in the `width` best
         groups: only there, all products are looked at.
@@ -182,7 +182,7 @@ class ExactSearch:
         return keys, kept & self._none_closer(keys, proposed[:, -1] - error)
 
     def _best_of(self, left: Tensor, right: Tensor, first: int, group: int, width: int) -> tuple[Tensor, Tensor]:
-        """Products (Q, width), largest first, and indices of the best references in `right`, from block `first` on."""
+        """Find the best references in `right`: products (Q, width), largest first, and indices counted from `first`."""
         (blocks, columns, _), rows = right.shape, len(left)
         across = columns // group
         if self._products is None or len(self._products) < blocks * rows * columns:
@@ -203,7 +203,7 @@ class ExactSearch:
         return best, indices.gather(1, order) + first * columns
 
     def _by_float64_products(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Keys (Q, k) of the nearest references, and which rows (Q,) of them are certain."""
+        """Find keys (Q, k) of the nearest references, and which rows (Q,) of them are certain."""
         width = min(k + int(self.own) + _SPARE, len(self.references))
         left, error = self._left_factor(rows, torch.float64)
         error = error.unsqueeze(1)
@@ -232,7 +232,7 @@ class ExactSearch:
         return keys, self._none_closer(keys, beyond - error.squeeze(1))
 
     def _by_differences(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Keys (Q, k) of the nearest references, all of them certain. Equal references are compared only once."""
+        """Find keys (Q, k) of the nearest references, all of them certain. Equal references are compared only once."""
         if self._distinct is None:
             distinct, numbers = torch.unique(self.references, dim=0, return_inverse=True)
             self._distinct = distinct.double() * self.scale, numbers
@@ -244,7 +244,7 @@ class ExactSearch:
         return self._ranked(rows, squared, indices, k), torch.ones_like(rows, dtype=torch.bool)
 
     def _squared_differences(self, rows: Tensor, candidates: Tensor) -> Tensor:
-        """Squared distances (Q, W) of the queries `rows` (Q,) to their `candidates` (Q, W), in float64."""
+        """Measure squared distances (Q, W) of the queries `rows` (Q,) to their `candidates` (Q, W), in float64."""
         squared = torch.empty(candidates.shape, dtype=torch.float64, device=rows.device)
         size = max(1, _DIFFERENCES // (candidates.shape[1] * self.references.shape[1]))
         for some, indices, to in zip(rows.split(size), candidates.split(size), squared.split(size), strict=True):
@@ -256,19 +256,19 @@ class ExactSearch:
         return squared
 
     def _ranked(self, rows: Tensor, squared: Tensor, candidates: Tensor, k: int) -> Tensor:
-        """Keys (Q, k) of the nearest `candidates` (Q, W) by their `squared` distances (Q, W), ascending."""
+        """Rank keys (Q, k) of the nearest `candidates` (Q, W) by their `squared` distances (Q, W), ascending."""
         keys = _packed(squared, candidates)
         if self.own:
             keys.masked_fill_(candidates == rows.unsqueeze(1), torch.iinfo(torch.int64).max)
         return _smallest(keys, k)
 
     def _none_closer(self, keys: Tensor, bound: Tensor) -> Tensor:
-        """Whether (Q,) a squared distance of `bound` (Q,) or more is farther than the last of `keys` (Q, k)."""
+        """Tell whether (Q,) a squared distance of `bound` (Q,) or more is farther than the last of `keys` (Q, k)."""
         last, _ = _unpacked(keys[:, -1])
         return bound * (1.0 - 2.0 * _ROUNDING_OF_KEYS) > last
 
     def _to_below_one(self) -> float:
-        """The power of two that makes every entry less than 1."""
+        """Find the power of two that makes every entry less than 1."""
         largest = torch.stack([end.double() for part in (self.queries, self.references) for end in part.aminmax()])
         return float(torch.exp2(-torch.frexp(largest.abs().amax()).exponent.double()))
 
@@ -284,11 +284,11 @@ class ExactSearch:
         return self._frame
 
     def _squared(self, products: Tensor) -> Tensor:
-        """Squared distances, in float64, that belong to `products` of factors."""
+        """Convert `products` of factors to squared distances, in float64."""
         return products.double() * (-2.0 * (self.scale / self._prepared()[0]) ** 2)
 
     def _left_factor(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Queries (Q, D + 2) as factors of products, and the bound (Q,) on the error of a squared distance."""
+        """Make queries (Q, D + 2) factors of products, and bound (Q,) the error of a squared distance."""
         scale, centre, longest = self._prepared()
         queries = _centred(self.queries[rows], scale, centre)
         lengths = queries.norm(dim=1, keepdim=True)
@@ -299,13 +299,13 @@ class ExactSearch:
         return factor.to(dtype), error * (self.scale / scale) ** 2
 
     def _right_factor(self, references: Tensor) -> Tensor:
-        """References (M, D) as factors (M, D + 2) of products, in float64."""
+        """Make references (M, D) factors (M, D + 2) of products, in float64."""
         references = _centred(references, *self._prepared()[:2])
         lengths = references.norm(dim=1, keepdim=True)
         return torch.cat([references, torch.ones_like(lengths), -lengths.square() / 2], dim=1)
 
     def _right_factor_float32(self) -> Tensor:
-        """All references as factors (blocks, columns, D + 2), filled up with references that are infinitely far."""
+        """Make all references factors (blocks, columns, D + 2), filled up with references that are infinitely far."""
         if self._float32 is None:
             rows, dimensions = self.references.shape
             blocks = -(-rows // _COLUMNS)
@@ -319,13 +319,13 @@ class ExactSearch:
         return self._float32
 
     def _right_factor_float64(self, start: int) -> Tensor:
-        """The chunk of references from `start` on as factors (columns, D + 2)."""
+        """Make the chunk of references from `start` on factors (columns, D + 2)."""
         if self._float64 is None or self._float64[0] != start:
             self._float64 = start, self._right_factor(self.references[start : start + _CHUNK])
         return self._float64[1]
 
     def _group_size(self, width: int) -> int | None:
-        """How many references share a maximum; None where a shortlist would be a large part of all references.
+        """Choose how many references share a maximum; None where a shortlist would be a large part of all references.
 
         Large groups leave fewer maxima to select from, and more members of the selected groups to look at.
         """
@@ -346,7 +346,7 @@ def _centred(vectors: Tensor, scale: float, centre: Tensor) -> Tensor:
 
 
 def _rounded(squared: Tensor) -> Tensor:
-    """The bits of non-negative float64 numbers, rounded to 24 bits, halves to even."""
+    """Take the bits of non-negative float64 numbers, rounded to 24 bits, halves to even."""
     bits = squared.view(torch.int64)
     return ((bits >> 29) & 1).add_(bits).add_((1 << 28) - 1).bitwise_and_(~_INDEX)
 
@@ -360,7 +360,7 @@ def _unpacked(keys: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _smallest(keys: Tensor, k: int) -> Tensor:
-    """The `k` smallest of each row of `keys` (Q, W), ascending."""
+    """Select the `k` smallest of each row of `keys` (Q, W), ascending."""
     if keys.device.type != "cpu":
         return keys.topk(k, dim=1, largest=False).values
     array = keys.numpy()  # NumPy partitions and sorts integers several times as fast as torch

@@ -15,13 +15,13 @@ class Plane:
     share: float  # of the points' variance, 0..1
 
     def project(self, points: Tensor) -> Tensor:
-        """Coordinates (..., 2) of `points` (..., D)."""
+        """Compute coordinates (..., 2) of `points` (..., D)."""
         return (points.to(self.axes.dtype) - self.origin) @ self.axes
 
 
 @torch.no_grad()
 def principal_plane(points: Tensor) -> Plane:
-    """The plane through the mean of `points` (N, D) along their first two principal components.
+    """Find the plane through the mean of `points` (N, D) along their first two principal components.
 
     Points of two dimensions are drawn as they are, those of one on a line. The signs of the axes are settled (the
     largest entry of each is positive), so that the same points give the same picture.

@@ -112,7 +112,7 @@ def nearest_references(
 
 
 def _score_sums(hits: Tensor, wanted: Tensor, k: Sequence[int]) -> Tensor:
-    """Sums over a block's queries of MAP@R, P@R, P@1 and each R@k, from `hits` (Q, depth) and R_i = `wanted` (Q,)."""
+    """Add up MAP@R, P@R, P@1 and each R@k over a block's queries, from `hits` (Q, depth) and R_i = `wanted` (Q,)."""
     ranks = torch.arange(1, hits.shape[1] + 1, device=hits.device)
     hits_in_r = hits & (ranks <= wanted.unsqueeze(1))
     precision_at_rank = hits_in_r.cumsum(1).double() / ranks
@@ -124,7 +124,7 @@ def _score_sums(hits: Tensor, wanted: Tensor, k: Sequence[int]) -> Tensor:
 
 
 def _renumbered(labels: Tensor, ref_labels: Tensor) -> tuple[int, Tensor, Tensor]:
-    """Labels of any value as 0, 1, ..., with their number: counting by class needs small numbers."""
+    """Renumber labels of any value as 0, 1, ..., and count them: counting by class needs small numbers."""
     values, numbers = torch.unique(torch.cat([labels, ref_labels]), return_inverse=True)
     return len(values), numbers[: len(labels)], numbers[len(labels) :]
 

@@ -36,7 +36,7 @@ _record: ContextVar[list[MeasuredPairs] | None] = ContextVar("pairs that losses 
 
 @contextmanager
 def recorded_pairs() -> Iterator[list[MeasuredPairs]]:
-    """All pairs that losses measure inside the block; a backward pass leaves in `values.grad` how much each counts."""
+    """Collect the pairs that losses measure in the block; a backward pass leaves in `values.grad` what each counts."""
     record: list[MeasuredPairs] = []
     token = _record.set(record)
     try:
@@ -46,7 +46,7 @@ def recorded_pairs() -> Iterator[list[MeasuredPairs]]:
 
 
 def recording() -> bool:
-    """Whether anybody wants to know of pairs."""
+    """Tell whether anybody records pairs."""
     return _record.get() is not None
 
 
@@ -59,7 +59,7 @@ def note_pairs(values: Tensor, positive: Tensor, negative: Tensor, left_out: int
 
 
 def pair_activity(record: list[MeasuredPairs]) -> PairActivity | None:
-    """The activity in the largest recorded set: proxies or a memory rather than the batch. None without gradients."""
+    """Measure the activity in the largest recorded set: proxies or memory before the batch. None without gradients."""
     measured = [pairs for pairs in record if pairs.values.grad is not None]
     if not measured:
         return None
@@ -71,7 +71,7 @@ def pair_activity(record: list[MeasuredPairs]) -> PairActivity | None:
 
 
 def active_share(weights: Tensor, mask: Tensor, left_out: int = 0) -> Tensor:
-    """The share that the loss learns from, of the masked pairs and of `left_out` ones without weight.
+    """Measure the share that the loss learns from, of the masked pairs and of `left_out` ones without weight.
 
     It is (sum |w|)^2 / (n sum w^2), 0 to 1.
 

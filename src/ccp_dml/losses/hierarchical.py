@@ -97,7 +97,7 @@ class HierarchicalProxyAnchorLoss(nn.Module):
 
 
 def k_means(points: Tensor, k: int, draw: torch.Generator, max_rounds: int = 100) -> tuple[Tensor, Tensor]:
-    """Centres (k, D) and assignment (N,) of `points` (N, D) by Lloyd's algorithm from k-means++ starts.
+    """Find centres (k, D) and assignment (N,) of `points` (N, D) by Lloyd's algorithm from k-means++ starts.
 
     A cluster that loses all its points takes over the point that is farthest from its centre.
     """
@@ -118,7 +118,7 @@ def k_means(points: Tensor, k: int, draw: torch.Generator, max_rounds: int = 100
 
 
 def _spread_starts(points: Tensor, k: int, draw: torch.Generator) -> Tensor:
-    """Indices (k,) of the first centres: each next one is drawn by its squared distance to those before it."""
+    """Draw indices (k,) of the first centres: each next one is drawn by its squared distance to those before it."""
     starts = [int(torch.randint(len(points), (), generator=draw))]
     squared = pairwise_squared_distances(points, points[starts]).flatten()
     while len(starts) < k:

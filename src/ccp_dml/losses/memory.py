@@ -37,7 +37,7 @@ class CrossBatchMemory(nn.Module):
         self.enqueued = 0  # ever; plain numbers, so that no step waits for the device
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Scalar loss of a batch (B, D) with labels (B,)."""
+        """Compute the scalar loss of a batch (B, D) with labels (B,)."""
         loss: Tensor = self.loss(embeddings, labels)
         self.calls += 1
         if self.calls <= self.start_step:

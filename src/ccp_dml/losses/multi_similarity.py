@@ -85,7 +85,7 @@ class _PullAndPush(torch.autograd.Function):
 
 
 def _log_one_plus_sum_exp_(exponents: Tensor, less: float) -> tuple[Tensor, Tensor]:
-    """`log(1 + sum of exp(exponents - less))` of each row, and a total (B, 1) each.
+    """Compute `log(1 + sum of exp(exponents - less))` of each row, and a total (B, 1) each.
 
     In place, `exponents` (B, R) become the derivatives of the rows' results times their totals.
     """

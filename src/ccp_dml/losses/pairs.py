@@ -33,35 +33,35 @@ class Pairs:
 
     @cached_property
     def same_class(self) -> Tensor:
-        """Whether anchor and reference are of one class (B, U)."""
+        """Tell whether anchor and reference are of one class (B, U)."""
         ref_labels = self.ref_labels if self.columns is None else self.ref_labels[self.columns]
         return self.labels[:, None] == ref_labels[None, :]
 
     @cached_property
     def positive(self) -> Tensor:
-        """Whether a pair is of one class (B, U); a sample is no positive of itself."""
+        """Tell whether a pair is of one class (B, U); a sample is no positive of itself."""
         return self.same_class.clone().fill_diagonal_(False) if self.same_set else self.same_class
 
     @cached_property
     def negative(self) -> Tensor:
-        """Whether a pair is of two classes (B, U)."""
+        """Tell whether a pair is of two classes (B, U)."""
         return ~self.same_class
 
     def masks(self) -> tuple[Tensor, Tensor]:
-        """`positive` and `negative` as numbers 1 and 0, which multiply terms faster than booleans do."""
+        """Convert `positive` and `negative` to numbers 1 and 0, which multiply terms faster than booleans do."""
         return self.positive.to(self.anchors.dtype), self.negative.to(self.anchors.dtype)
 
     def distances(self) -> Tensor:
-        """L2 distances (B, U)."""
+        """Measure L2 distances (B, U)."""
         return self._noted(distances_to(self.anchors, self.references, self.normalise, self.columns))
 
     def similarities(self) -> Tensor:
-        """Dot products (B, U); cosines where the vectors have unit length."""
+        """Compute dot products (B, U); cosines where the vectors have unit length."""
         return self._noted(similarities_to(self.anchors, self.references, self.normalise, self.columns))
 
     @property
     def are_many(self) -> bool:
-        """Whether it is worth while to look for the references that count."""
+        """Tell whether there are so many references that searching for the few that count pays off."""
         least = _PAIRS_WORTH_A_SEARCH.get(self.anchors.device.type, _PAIRS_WORTH_A_SEARCH["cuda"])
         return not self.same_set and len(self.labels) * len(self.ref_labels) >= least
 
@@ -83,7 +83,7 @@ class Pairs:
 
     @cached_property
     def _of_shared_class(self) -> Tensor:
-        """Whether a reference (R,) is of the class of some anchor."""
+        """Tell whether a reference (R,) is of the class of some anchor."""
         return torch.isin(self.ref_labels, self.labels.unique())
 
     def _with(self, wanted: Tensor) -> "Pairs":
@@ -106,7 +106,7 @@ def pair_up(
     ref_labels: Tensor | None = None,
     normalise: str = "clip",
 ) -> Pairs:
-    """Pairs of `embeddings` (B, D) with `ref_embeddings` (R, D), by `labels` (B,) and `ref_labels` (R,).
+    """Pair `embeddings` (B, D) with `ref_embeddings` (R, D), by `labels` (B,) and `ref_labels` (R,).
 
     Without references the batch is its own reference set, and self-pairs are left out. `normalise` is "clip", "l2" or
     "none". Half precision is computed in float32.
@@ -125,7 +125,7 @@ def pair_up(
 
 
 def mean_of_non_zero(terms: Tensor) -> Tensor:
-    """Mean of the non-negative `terms` that are not zero; zero, with a gradient of zeros, when all are."""
+    """Average the non-negative `terms` that are not zero; zero, with a gradient of zeros, when all are."""
     return terms.sum() / torch.count_nonzero(terms).clamp(min=1)
 
 
@@ -144,7 +144,7 @@ def _check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:
 
 
 def check_normalise(normalise: str) -> str:
-    """`normalise` itself, if there is a normalisation of that name."""
+    """Return `normalise` if there is a normalisation of that name; raise if not."""
     if normalise not in NORMALISERS:
         raise ValueError(f"normalise must be one of {', '.join(NORMALISERS)}, got {normalise!r}")
     return normalise

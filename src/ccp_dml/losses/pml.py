@@ -50,7 +50,7 @@ def pml_losses() -> dict[str, type[nn.Module]]:
 
 
 def settable_arguments(name: str) -> inspect.Signature:
-    """The arguments of a loss that a configuration can set: numbers, switches and words.
+    """List the arguments of a loss that a configuration can set: numbers, switches and words.
 
     The library's constructors hand `**kwargs` on to their base classes, so the arguments of all of them are gathered.
     """
@@ -158,7 +158,7 @@ class PmlLoss(nn.Module):
         return True
 
     def get_extra_state(self) -> dict[str, Tensor]:
-        """What the library keeps in plain attributes, a running histogram for instance."""
+        """Collect what the library keeps in plain attributes, a running histogram for instance."""
         return {name: value.detach() for name, value in vars(self.loss).items() if isinstance(value, Tensor)}
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
@@ -169,7 +169,7 @@ class PmlLoss(nn.Module):
 
 
 def describe(name: str) -> str:
-    """What a user must know of one of the library's losses: what it needs, and whether CCP and XBM can use it."""
+    """Describe one of the library's losses: what it needs, and whether CCP and XBM can use it."""
     settable = settable_arguments(name).parameters
     needed = [f"loss.{key}" for key, value in settable.items() if value.default is value.empty]
     if needed:
@@ -185,7 +185,7 @@ def describe(name: str) -> str:
 
 
 def _is_required(constructor: type, name: str) -> bool:
-    """Whether a constructor, or one of those it hands its arguments on to, asks for an argument."""
+    """Tell whether a constructor, or one of those it hands its arguments on to, asks for an argument."""
     for part in constructor.__mro__:
         parameter = inspect.signature(vars(part)["__init__"]).parameters.get(name) if "__init__" in vars(part) else None
         if parameter is not None:

@@ -37,7 +37,7 @@ class ProxyAnchorLoss(nn.Module):
 
     @property
     def proxies(self) -> nn.Parameter:
-        """Un-normalised proxies (classes, dim)."""
+        """Give the un-normalised proxies (classes, dim)."""
         return self.loss.loss.proxies  # type: ignore[return-value]
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class SoftTripleLoss(nn.Module):
 
 
 def _spread_of_centres(centres: Tensor) -> Tensor:
-    """Half the mean distance between the normalised centres (C, K, D) of a class; half, as the paper divides."""
+    """Halve the mean distance between the normalised centres (C, K, D) of a class; half, as the paper divides."""
     centres = l2_normalise(centres)
     one, other = torch.triu_indices(centres.shape[1], centres.shape[1], offset=1, device=centres.device)
     similarities = pairwise_similarities(centres, centres)[:, one, other]  # (C, K (K - 1) / 2)

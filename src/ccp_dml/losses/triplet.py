@@ -67,14 +67,14 @@ class TripletLoss(nn.Module):
 
 @torch.no_grad()
 def _reach(pairs: Pairs, margin: float) -> Tensor:
-    """How near a negative must be to an anchor to be in a violated triplet (B, 1); -inf without positives."""
+    """Compute how near a negative must be to an anchor to be in a violated triplet (B, 1); -inf without positives."""
     of_positives = pairs.distances().masked_fill(~pairs.positive, -torch.inf)
     return F.pad(of_positives, (0, 1), value=-torch.inf).amax(1, keepdim=True) + margin
 
 
 @torch.no_grad()
 def _violated_triplets(distances: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """In how many triplets with `d_an < d_ap + margin` each pair takes part: (A, R), of `distances`' type."""
+    """Count the triplets with `d_an < d_ap + margin` that each pair takes part in: (A, R), of `distances`' type."""
     # How many positives an anchor has must be known beforehand; other devices would have to be waited for.
     most = int(positive.sum(1).amax()) if distances.device.type == "cpu" and distances.numel() else None
     count = _count_by_sorting if most is None or most > _FEW_POSITIVES else partial(_count_by_comparing, most=most)
@@ -89,14 +89,14 @@ def _violated_triplets(distances: Tensor, positive: Tensor, negative: Tensor, ma
 
 
 def _count_by_sorting(reach: Tensor, of_negatives: Tensor) -> Tensor:
-    """For each positive, the negatives within its `reach`; for each negative, the positives that reach it (A, R)."""
+    """Count, for each positive, the negatives within `reach`; for each negative, the positives that reach it (A, R)."""
     negatives_in_reach = torch.searchsorted(of_negatives.sort(dim=1).values, reach)
     positives_out_of_reach = torch.searchsorted(reach.sort(dim=1).values, of_negatives, right=True)
     return torch.where(reach > -torch.inf, negatives_in_reach, reach.shape[1] - positives_out_of_reach)
 
 
 def _count_by_comparing(reach: Tensor, of_negatives: Tensor, most: int) -> Tensor:
-    """The same, where no anchor has more than `most` positives: a pass over the negatives for each of them."""
+    """Count the same where no anchor has more than `most` positives: a pass over the negatives for each of them."""
     counts = torch.zeros_like(of_negatives)
     reaches, places = reach.topk(most, dim=1)  # (A, most)
     negatives_in_reach = torch.empty_like(reaches)

@@ -120,7 +120,7 @@ class PrecomputedFeatures(nn.Module):
         self.num_features = feature_dim
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features (B, F), floating point -> the same."""
+        """Map features (B, F), floating point, to themselves."""
         if features.ndim != 2 or features.shape[1] != self.num_features or not features.is_floating_point():
             raise UserError(
                 f"the backbone identity takes features (batch, {self.num_features}) but the data set gives "

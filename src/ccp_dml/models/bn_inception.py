@@ -70,7 +70,7 @@ class BNInception(nn.Module):
         self.add_module(f"{name}_bn", nn.BatchNorm2d(channels_out))
 
     def _add_block(self, name: str, channels_in: int, widths: BlockWidths) -> int:
-        """Registers a block's layers and returns its output channels."""
+        """Register a block's layers and return its output channels."""
         stride = 1 if widths.projected else 2
         if widths.single:
             self._add_unit(f"{name}_1x1", channels_in, widths.single)
@@ -84,7 +84,7 @@ class BNInception(nn.Module):
         return widths.single + widths.triple + widths.double + (widths.projected or channels_in)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (B, 3, H, W), values 0..255 -> feature maps (B, 1024, h, w)."""
+        """Map images (B, 3, H, W), values 0..255 -> feature maps (B, 1024, h, w)."""
         x = self._unit("conv1_7x7_s2", self.input_normalisation(images))
         x = F.max_pool2d(x, 3, stride=2, ceil_mode=True)
         x = self._unit("conv2_3x3", self._unit("conv2_3x3_reduce", x))
@@ -110,7 +110,7 @@ class BNInception(nn.Module):
 
 
 def _halve(x: Tensor) -> Tensor:
-    """Max pooling (B, C, h, w) -> (B, C, ceil(h/2), ceil(w/2)).
+    """Halve the sides by max pooling: (B, C, h, w) -> (B, C, ceil(h/2), ceil(w/2)).
 
     Even sides, the only ones that occur with the usual image sizes, are pooled as in Caffe. Caffe's pooling of an odd
     side comes out one shorter than the convolutions beside it; padding makes it fit, so that other sizes work, too.

@@ -28,7 +28,7 @@ class FeatureScaling(nn.Module):
         self.register_buffer("scale", torch.ones(()))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features (B, F) -> features (B, F) of mean zero and mean square length one."""
+        """Map features (B, F) -> features (B, F) of mean zero and mean square length one."""
         return (features - self.centre) / self.scale
 
 
@@ -44,7 +44,7 @@ class ResidualHidden(nn.Module):
         nn.init.zeros_(self.outwards.weight)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features (B, F) -> features (B, F)."""
+        """Map features (B, F) -> features (B, F)."""
         return features + self.outwards(torch.relu(self.inwards(features)))
 
 
@@ -102,7 +102,7 @@ class InputNormalisation(nn.Module):
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (B, 3, H, W), uint8 or floating point on the same scale 0..255 -> normalised (B, 3, H, W)."""
+        """Normalise images (B, 3, H, W), uint8 or floating point, on the scale 0..255."""
         if images.ndim != 4 or images.shape[1] != len(self.mean):
             raise UserError(
                 f"the backbone takes images (batch, {len(self.mean)}, height, width) but the data set gives "
@@ -204,20 +204,20 @@ class Embedder(nn.Module):
         return self
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Network inputs, as `Source.load` gives them -> normalised embeddings (B, D)."""
+        """Map network inputs, as `Source.load` gives them -> normalised embeddings (B, D)."""
         return NORMALISERS[self.normalise](self.raw(inputs))
 
     def raw(self, inputs: Tensor) -> Tensor:
-        """Network inputs, as `Source.load` gives them -> embeddings (B, D) before normalisation."""
+        """Map network inputs, as `Source.load` gives them -> embeddings (B, D) before normalisation."""
         return self.head(self.features(inputs))
 
     def features(self, inputs: Tensor) -> Tensor:
-        """Network inputs -> the backbone's pooled features (B, F)."""
+        """Map network inputs -> the backbone's pooled features (B, F)."""
         pooled = self.pooled(inputs)
         return pooled.half().to(pooled.dtype) if self.freeze_backbone else pooled
 
     def pooled(self, inputs: Tensor) -> Tensor:
-        """Network inputs -> the backbone's pooled features (B, F), before a frozen one's are rounded."""
+        """Map network inputs -> the backbone's pooled features (B, F), before a frozen one's are rounded."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_backbone):
             features = self.backbone(inputs)
         # Under autocast the backbone may work in half precision; distances need the rest in the weights' own.
@@ -225,7 +225,7 @@ class Embedder(nn.Module):
             return self._pool(features.to(self.linear.weight.dtype))
 
     def head(self, features: Tensor) -> Tensor:
-        """Pooled features (B, F) -> embeddings (B, D) before normalisation."""
+        """Map pooled features (B, F) -> embeddings (B, D) before normalisation."""
         with torch.autocast(features.device.type, enabled=False):
             if self.scaling is not None:
                 features = self.scaling(features)
@@ -234,7 +234,7 @@ class Embedder(nn.Module):
             return self.linear(features)
 
     def _pool(self, features: Tensor) -> Tensor:
-        """Feature maps (B, F, h, w) or features (B, F) -> features (B, F)."""
+        """Pool feature maps (B, F, h, w) or features (B, F) -> features (B, F)."""
         if features.ndim == 2:
             return features
         mean = features.mean(dim=(2, 3))

@@ -30,7 +30,7 @@ class ResNet20V2(nn.Module):
         self.num_features = 256
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (B, 3, H, W), values 0..255 -> feature maps (B, 256, h, w)."""
+        """Map images (B, 3, H, W), values 0..255 -> feature maps (B, 256, h, w)."""
         x = F.relu(self.stem_norm(self.stem(self.input_normalisation(images))))
         return F.relu(self.final_norm(self.blocks(x)))
 
@@ -52,7 +52,7 @@ class PreActivationBlock(nn.Module):
         self.shortcut = _convolution(channels_in, channels_out, kernel=1, stride=stride) if changes_width else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C_in, h, w) -> (B, C_out, h/stride, w/stride)."""
+        """Map (B, C_in, h, w) -> (B, C_out, h/stride, w/stride)."""
         y = self.conv1(x if self.norm1 is None else F.relu(self.norm1(x)))
         y = self.conv2(F.relu(self.norm2(y)))
         y = self.conv3(F.relu(self.norm3(y)))

@@ -42,7 +42,7 @@ class SmallCNN(nn.Module):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (B, 3, H, W), values 0..255 -> feature maps (B, 128, h, w)."""
+        """Map images (B, 3, H, W), values 0..255 -> feature maps (B, 128, h, w)."""
         return OUTPUT_SCALE * self.join_norm(self.join(self.layers(standardise(images))))
 
 
@@ -72,7 +72,7 @@ class ResidualBlock(nn.Module):
         nn.init.zeros_(self.branch[-1].weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, h, w) -> (B, C, h, w)."""
+        """Map (B, C, h, w) -> (B, C, h, w)."""
         return torch.relu(x + self.branch(x))
 
 

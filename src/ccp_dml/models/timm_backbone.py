@@ -47,7 +47,7 @@ class TimmBackbone(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (B, 3, H, W), values 0..255 -> feature maps (B, F, h, w) or features (B, F)."""
+        """Map images (B, 3, H, W), values 0..255 -> feature maps (B, F, h, w) or features (B, F)."""
         normalised = self.input_normalisation(images).contiguous(memory_format=self.memory_format)
         if self.takes_native_size_only and tuple(images.shape[-2:]) != self.native_size:
             raise self._size_error(images)

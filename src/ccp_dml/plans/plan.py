@@ -34,7 +34,7 @@ class PlannedRun:
 
     @property
     def steps(self) -> int | None:
-        """Its cost, where that is known beforehand; None: patience decides."""
+        """Tell the run's cost in steps, where that is known beforehand; None: patience decides."""
         return self.config.train.max_steps
 
 

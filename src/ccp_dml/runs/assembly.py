@@ -220,7 +220,7 @@ def evaluations_left(trainer: Trainer) -> int | None:
 
 
 def pace_of(config: Config, classes: int) -> Pace:
-    """What ends a problem besides a stall of the validation scores (D30).
+    """Choose what ends a problem besides a stall of the validation scores (D30).
 
     However stale its proxies are, a problem trains on as many images as its pool held: with thousands of classes, new
     proxies every few steps would cost more than the steps.

@@ -68,7 +68,7 @@ class TrainingPool:
         return sampled, list(zip(kept[0].split(self.batch_size), kept[1].split(self.batch_size), strict=True))
 
     def _rows(self, problem: int) -> Tensor:
-        """Rows (C, b) of the data."""
+        """Draw rows (C, b) of the data."""
         return draw_pool(self.data.labels, self.size, generator(self.seed, "pool", problem))
 
     def _load(self, rows: Tensor, problem: int, skip: int = 0) -> Iterator[Batch]:

@@ -83,7 +83,7 @@ def _of_folder(folder: Path) -> list[ListedImage]:
 
 
 def _of_table(file: Path) -> list[ListedImage]:
-    """Rows of a CSV file; relative paths start at its folder."""
+    """Read the rows of a CSV file; relative paths start at its folder."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as handle:
             rows = [row for row in csv.reader(handle, strict=True) if row]
@@ -117,7 +117,7 @@ def _of_table(file: Path) -> list[ListedImage]:
 
 
 def _column_values(cells: Sequence[str]) -> list[Value | None]:
-    """Numbers if all that is filled in are numbers, else texts; None where nothing is filled in."""
+    """Convert to numbers if all that is filled in are numbers, else to texts; None where nothing is filled in."""
     try:
         numbers = [float(cell) if cell else None for cell in cells]
     except ValueError:

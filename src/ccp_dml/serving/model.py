@@ -97,7 +97,7 @@ class EmbeddingModel:
 
     @property
     def transform(self) -> Callable[[Image.Image], Tensor] | None:
-        """What an upright RGB image goes through: PIL image -> uint8 (3, H, W). None for a model of vectors."""
+        """Give what an upright RGB image goes through: PIL image -> uint8 (3, H, W). None for a model of vectors."""
         return self.preprocessing.transform
 
     @property
@@ -106,14 +106,14 @@ class EmbeddingModel:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes that the network learned from."""
+        """List the names of the classes that the network learned from."""
         if self.description.class_names is None:
             raise UserError(f"{self.name} was trained by a version that did not record class names; train it again.")
         return self.description.class_names
 
     @property
     def skipped(self) -> list[tuple[Any, str]]:
-        """(item, reason) of what the last call of this thread with on_error="skip" left out."""
+        """List (item, reason) of what the last call of this thread with on_error="skip" left out."""
         return getattr(self._calls, "skipped", [])
 
     def embed(
@@ -168,7 +168,7 @@ class EmbeddingModel:
             yield positions, self._vectors(inputs)
 
     def items_of(self, images: Any) -> list[Any]:
-        """Everything that `images` stands for, one item per vector."""
+        """List everything that `images` stands for, one item per vector."""
         if isinstance(self.preprocessing, VectorPreprocessing):
             array = images if isinstance(images, np.ndarray) else np.asarray(images)
             return list(array) if array.ndim == 2 else [images]
@@ -197,7 +197,7 @@ class EmbeddingModel:
         return Verdict(distance <= found.beta, distance, found.beta, found.promise)
 
     def threshold(self, false_match_rate: float | None = None) -> float:
-        """The distance up to which to call two images the same; see `match_threshold`."""
+        """Choose the distance up to which to call two images the same; see `match_threshold`."""
         return self.match_threshold(false_match_rate).beta
 
     def match_threshold(self, false_match_rate: float | None = None) -> MatchThreshold:
@@ -252,7 +252,7 @@ class EmbeddingModel:
     def _loaded(
         self, items: Sequence[Any], size: int
     ) -> Iterator[tuple[list[int], list[Tensor], list[tuple[int, Exception]]]]:
-        """Per batch: usable positions, their network inputs, and what is wrong with the others."""
+        """Yield per batch: usable positions, their network inputs, and what is wrong with the others."""
         blocks = [range(first, min(first + size, len(items))) for first in range(0, len(items), size)]
         if len(items) == 1:
             yield from (sort_out(block, [attempt(self.preprocessing.load, items[0])]) for block in blocks)
@@ -274,7 +274,7 @@ class EmbeddingModel:
 
     @torch.no_grad()
     def _vectors(self, inputs: list[Tensor]) -> np.ndarray:
-        """Network inputs -> vectors (B, D)."""
+        """Map network inputs -> vectors (B, D)."""
         if not inputs:
             return np.empty((0, self.dim), dtype=np.float32)
         batch = torch.stack(inputs)
@@ -288,7 +288,7 @@ class EmbeddingModel:
 
 
 def attempt(load: Any, item: Any) -> Tensor | Exception:
-    """The network input of an item, or what is wrong with it: a decoder raises whatever its format runs into."""
+    """Make the network input of an item, or return its error: a decoder raises whatever its format runs into."""
     try:
         loaded: Tensor = load(item)
     except Exception as error:
@@ -299,7 +299,7 @@ def attempt(load: Any, item: Any) -> Tensor | Exception:
 def sort_out(
     positions: Sequence[int], outcomes: Sequence[Tensor | Exception]
 ) -> tuple[list[int], list[Tensor], list[tuple[int, Exception]]]:
-    """Usable positions and their inputs, and the others with their errors."""
+    """Separate usable positions with their inputs from the others with their errors."""
     pairs = list(zip(positions, outcomes, strict=True))
     usable = [(position, outcome) for position, outcome in pairs if isinstance(outcome, Tensor)]
     broken = [(position, outcome) for position, outcome in pairs if isinstance(outcome, Exception)]
@@ -307,7 +307,7 @@ def sort_out(
 
 
 def expanded(path: Path) -> list[Path]:
-    """A file as itself, a folder as all images below it, sorted."""
+    """List a file as itself, a folder as all images below it, sorted."""
     path = path.expanduser()
     if not path.is_dir():
         return [path]
@@ -329,7 +329,7 @@ def content_digest(network: Embedder, preprocessing: Preprocessing, description:
 
 
 def architecture(model: ModelConfig) -> dict[str, Any]:
-    """What decides which function the weights make up; not where they came from, nor how they were trained."""
+    """Name what decides which function the weights make up; not where they came from, nor how they were trained."""
     kept = ("backbone", "embedding_dim", "pooling", "normalise", "freeze_backbone", "head_init", "hidden_dim")
     values = model.model_dump(mode="json")
     return {name: values[name] for name in (*kept, "input_mean", "input_std")}

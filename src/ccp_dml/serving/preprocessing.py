@@ -80,7 +80,7 @@ KINDS: dict[str, type[Preprocessing]] = {
 
 
 def preprocessing_of(data: DataConfig, features: int | None) -> Preprocessing:
-    """What a run did to the images it was evaluated on; `features` is their width where it was trained on vectors."""
+    """Describe what a run did to images before scoring; `features` is the width of the vectors it learned from."""
     if features is not None:
         return VectorPreprocessing(features)
     if data.name in GREY_SIDES:
@@ -93,13 +93,13 @@ def as_values(preprocessing: Preprocessing) -> dict[str, Any]:
 
 
 def from_values(values: dict[str, Any]) -> Preprocessing:
-    """The inverse of `as_values`; raises what a wrong kind or a missing number gives."""
+    """Read what `as_values` wrote; raise for a wrong kind or a missing number."""
     arguments = {name: int(value) for name, value in values.items() if name != "kind"}
     return KINDS[values["kind"]](**arguments)
 
 
 def picture_of(item: Any) -> Image.Image:
-    """A path, a PIL image or a uint8 array (H, W) or (H, W, 3), as an upright RGB image."""
+    """Turn a path, a PIL image or a uint8 array (H, W) or (H, W, 3) into an upright RGB image."""
     if isinstance(item, str | Path):
         return decode(Path(item).expanduser())
     if isinstance(item, Image.Image):
@@ -116,7 +116,7 @@ def picture_of(item: Any) -> Image.Image:
 
 
 def name_of(item: Any, position: int) -> str:
-    """How messages call an item: its path, or what it is and where it stands."""
+    """Name an item in messages: its path, or what it is and where it stands."""
     return str(item) if isinstance(item, str | Path) else f"{type(item).__name__} at position {position}"
 
 

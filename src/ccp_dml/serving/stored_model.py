@@ -74,7 +74,7 @@ def load_run(folder: Path, device: str, settings: Sequence[str] = ()) -> Embeddi
 def joined_network(
     logbook: Logbook, config: Config, weights: dict[str, Tensor], width: int | None
 ) -> tuple[Embedder, str]:
-    """The network from an image to its embedding, and the precision in which its backbone works."""
+    """Build the network from an image to its embedding, and name the precision in which its backbone works."""
     on_features = trains_on_features(config.model)
     # Otherwise there is nothing to load or download: the run's own weights hold the backbone, too.
     model = config.model if on_features else without_source(config.model)
@@ -123,7 +123,7 @@ def without_source(model: ModelConfig) -> ModelConfig:
 
 
 def input_width(model: ModelConfig, weights: dict[str, Tensor], file: Path) -> int | None:
-    """F where the network takes vectors (F,), None where it takes images."""
+    """Give F where the network takes vectors (F,), None where it takes images."""
     if "linear.weight" not in weights:
         raise UserError(f"{file} holds no network of ccp-dml (no linear.weight in it); restore the file.")
     return weights["linear.weight"].shape[1] if model.backbone == IDENTITY else None

@@ -94,7 +94,7 @@ def _no_signals() -> Iterator[None]:
 
 @contextmanager
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """An open socket, taken before the model is loaded, so that a port in use is said at once."""
+    """Open a socket before the model is loaded, so that a port in use is reported at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -17,7 +17,7 @@ UPPER_HALF = "▀"
 
 
 def can_show_pictures(console: Console) -> bool:
-    """Whether the terminal has the 16 million colours that a picture needs, and nobody asked for none."""
+    """Tell whether the terminal has the 16 million colours that a picture needs, and nobody asked for none."""
     return console.is_terminal and console.color_system == "truecolor" and "NO_COLOR" not in os.environ
 
 

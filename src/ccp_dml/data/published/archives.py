@@ -21,7 +21,7 @@ DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFE
 
 @contextmanager
 def scratch_folder(root: Path) -> Iterator[Path]:
-    """A folder in `root`, on the same disk as what it becomes; what is not moved out of it vanishes at the end.
+    """Make a folder in `root`, on the same disk as what it becomes; what is not moved out of it vanishes at the end.
 
     What a killed process left behind goes first: it would take up the room for a second try.
     """
@@ -80,7 +80,7 @@ def _unpack_zip(archive: Path, folder: Path) -> None:
 
 
 def _refuse_outside(name: str, archive: Path, link: str | None = None) -> None:
-    """An absolute path, or one that climbs above the folder."""
+    """Refuse an absolute path, or one that climbs above the folder."""
     inside = posixpath.normpath(name)
     if inside.startswith(("/", "../")) or inside == ".." or os.path.splitdrive(inside)[0]:
         what = f"{name!r}" if link is None else f"the link {link!r}"

@@ -40,7 +40,7 @@ def read_cars196(root: Path) -> Inventory:
 
 
 def _from_annotations(base: Path) -> Inventory:
-    """`annotations`: per image with relative_im_path (car_ims/000001.jpg) and class; `class_names`: in order."""
+    """Read `annotations`: per image with relative_im_path (car_ims/000001.jpg) and class; `class_names`: in order."""
     from scipy.io import loadmat  # takes a while to import, and no other data set needs it
 
     file = base / ANNOTATIONS
@@ -62,13 +62,13 @@ def _from_annotations(base: Path) -> Inventory:
 
 @cache
 def official_names() -> tuple[str, ...]:
-    """The 196 classes in the order of `cars_annos.mat`, which is not quite the alphabet's."""
+    """List the 196 classes in the order of `cars_annos.mat`, which is not quite the alphabet's."""
     file = resources.files("ccp_dml.data.published") / "cars196_classes.txt"
     return tuple(file.read_text(encoding="utf-8").splitlines())
 
 
 def class_number(folder: str) -> int | None:
-    """1..196 of a class's folder. Blanks, slashes and the like are written in many ways, so they do not count."""
+    """Find the number 1..196 of a class's folder. Blanks and slashes, written in many ways, do not count."""
     return _numbers().get(_letters(folder)) or leading_number(folder, len(official_names()))
 
 

@@ -37,7 +37,7 @@ def read_cub(root: Path) -> Inventory:
 
 
 def _from_lists(base: Path) -> Inventory:
-    """images.txt: `image path`; image_class_labels.txt: `image class`; classes.txt: `class name`."""
+    """Read images.txt: `image path`; image_class_labels.txt: `image class`; classes.txt: `class name`."""
     names = dict(read_rows(base / "classes.txt", int, str))
     class_of = dict(read_rows(base / "image_class_labels.txt", int, int))
     images = read_rows(base / "images.txt", int, str)

@@ -47,7 +47,7 @@ class TransferError(Exception):
 
 
 def fetch(file: RemoteFile, folder: Path, report: Report) -> Path:
-    """`folder/NAME`, complete and checked. What was fetched before an interruption is kept in `NAME.part`.
+    """Fetch `folder/NAME`, complete and checked. What was fetched before an interruption is kept in `NAME.part`.
 
     Raises TransferError with all reasons if no source delivers; UserError if the disk does not take it, or if something
     else is there under the name.
@@ -78,7 +78,7 @@ def check(file: RemoteFile, path: Path) -> None:
 
 
 def mismatch(file: RemoteFile, path: Path) -> str | None:
-    """What is wrong with the file at `path`; None if it is the published one."""
+    """Say what is wrong with the file at `path`; None if it is the published one."""
     size = path.stat().st_size
     if file.size is not None and size != file.size:
         return f"it has {size:,} bytes instead of {file.size:,}"
@@ -129,7 +129,7 @@ def _length(part: Path) -> int:
 
 
 def _continue(url: str, part: Path, file: RemoteFile, report: Report) -> None:
-    """One request for what is missing. A source that cannot continue sends everything, and `part` starts anew."""
+    """Request what is missing, once. A source that cannot continue sends everything, and `part` starts anew."""
     begin = _length(part)
     request = urllib.request.Request(url, headers={"User-Agent": "ccp-dml"})
     if begin:

@@ -49,7 +49,7 @@ def build_cache(inventory: Inventory, root: Path, side: int, report: Callable[[i
 
 
 def through_cache(inventory: Inventory, root: Path, side: int) -> Inventory:
-    """The same images from the smallest cache below `root` whose short side is at least `side`."""
+    """Take the same images from the smallest cache below `root` whose short side is at least `side`."""
     sides = sorted(int(match[1]) for entry in root.iterdir() if (match := _FOLDER.fullmatch(entry.name)))
     fitting = [size for size in sides if size >= side]
     if not fitting:
@@ -64,7 +64,7 @@ def through_cache(inventory: Inventory, root: Path, side: int) -> Inventory:
 
 
 def _name(path: Path, base: Path) -> Path:
-    """Where an image is kept in the cache: as in the data set, and always called a JPEG."""
+    """Name an image's place in the cache: as in the data set, and always called a JPEG."""
     name = path.relative_to(base)
     return name if name.suffix.lower() in (".jpg", ".jpeg") else name.with_name(f"{name.name}.jpg")
 

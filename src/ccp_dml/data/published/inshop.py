@@ -51,7 +51,7 @@ def _find_images(base: Path) -> Path | None:
 
 
 def _from_list(base: Path, file: Path) -> Inventory:
-    """`image_name item_id evaluation_status` below the number of images and a line with these words."""
+    """Read `image_name item_id evaluation_status` below the number of images and a line with these words."""
     images = _find_images(base) or base / IMAGE_FOLDERS[0]
     entries = []
     names: dict[int, str] = {}
@@ -74,7 +74,7 @@ def _listed_split(name: str) -> str:
 
 
 def _article_number(name: str) -> int | None:
-    """17 from `id_00000017`."""
+    """Read 17 from `id_00000017`."""
     digits = name.removeprefix("id_")
     return int(digits) if digits != name and digits.isdigit() else None
 

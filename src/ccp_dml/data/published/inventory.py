@@ -42,11 +42,11 @@ class Inventory:
 
     @cached_property
     def missing(self) -> list[Path]:
-        """Files that the data set's own lists name and that are not there."""
+        """List the files that the data set's own lists name and that are not there."""
         return [entry.path for entry in self.entries if not entry.path.is_file()]
 
     def sizes(self) -> dict[str, SplitSize]:
-        """What is really there, split by split."""
+        """Count what is really there, split by split."""
         missing = set(self.missing)
         there = [entry for entry in self.entries if entry.path not in missing]
         images = Counter(entry.split for entry in there)
@@ -55,7 +55,7 @@ class Inventory:
 
 
 def describe_missing(missing: list[Path], total: int, base: Path) -> str:
-    """How many images are missing, and the first of them."""
+    """Say how many images are missing, and name the first of them."""
     names = listing([str(path.relative_to(base)) for path in missing])
     return f"{len(missing):,} of {total:,} images are missing in {base}: {names}"
 
@@ -70,7 +70,7 @@ def divide_by_entries(
     decoded_side: int | None = None,
     notes: Iterable[str] = (),
 ) -> DataHalves:
-    """Both halves as the entries' splits say: labels are renumbered 0, 1, ... in the official order of the classes.
+    """Divide into halves by the entries' splits; labels are renumbered 0, 1, ... in the official order of classes.
 
     Queries and gallery share one numbering. Classes of one image stay, as in the published numbers, unless
     `drop_small_classes` leaves those of the train half out.
@@ -95,7 +95,7 @@ def divide_by_entries(
     source = ImageFiles([entry.path for entry in entries], train_transform, eval_transform, decoded_side)
 
     def part(splits: tuple[str, ...], numbered_like: tuple[str, ...]) -> LabelledSet:
-        """The images of `splits`; classes are counted through over those of `numbered_like`."""
+        """Select the images of `splits`; classes are counted through over those of `numbered_like`."""
         numbers = sorted({entry.number for entry in entries if entry.split in numbered_like})
         label = {number: index for index, number in enumerate(numbers)}
         rows = [(position, label[entry.number]) for position, entry in enumerate(entries) if entry.split in splits]
@@ -115,7 +115,7 @@ def divide_by_entries(
 
 
 def read_rows(path: Path, *columns: Callable[[str], Any], header: int = 0) -> list[tuple[Any, ...]]:
-    """The rows of a list, each cell parsed by its column's function; the first `header` lines are left out.
+    """Read the rows of a list, each cell parsed by its column's function; the first `header` lines are left out.
 
     The last column takes the rest of its line, blanks included.
     """

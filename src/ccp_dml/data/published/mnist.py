@@ -54,7 +54,7 @@ class DigitImages:
 
 
 def load_mnist(root: str | Path) -> DataHalves:
-    """The 60,000 images to learn from and the 10,000 that are scored, of the same ten classes."""
+    """Load the 60,000 images to learn from and the 10,000 that are scored, of the same ten classes."""
     root = Path(root).expanduser()
     base = _find(root)
     halves = {split: _read_split(base, split) for split in FILES}
@@ -78,7 +78,7 @@ def _sizes(halves: dict[str, tuple[Tensor, Tensor]]) -> dict[str, SplitSize]:
 
 
 def _find(root: Path) -> Path:
-    """The folder that holds the files, or holds them in raw/, as torchvision does."""
+    """Find the folder that holds the files, or holds them in raw/, as torchvision does."""
     for base in places(root):
         if all(_locate(base, name) is not None for names in FILES.values() for name in names):
             return base
@@ -91,7 +91,7 @@ def _locate(base: Path, name: str) -> Path | None:
 
 
 def _read_split(base: Path, split: str) -> tuple[Tensor, Tensor]:
-    """Images (N, 28, 28) uint8 and labels (N,) int64."""
+    """Read images (N, 28, 28) uint8 and labels (N,) int64."""
     images_name, labels_name = FILES[split]
     images, labels = _read_idx(base, images_name, dimensions=3), _read_idx(base, labels_name, dimensions=1).long()
     if len(images) != len(labels) or (len(labels) and int(labels.max()) > 9):
@@ -103,7 +103,7 @@ def _read_split(base: Path, split: str) -> tuple[Tensor, Tensor]:
 
 
 def _read_idx(base: Path, name: str, dimensions: int) -> Tensor:
-    """An idx file: two zero bytes, the element type, the number of dimensions, their sizes, the elements."""
+    """Read an idx file: two zero bytes, the element type, the number of dimensions, their sizes, the elements."""
     file = _locate(base, name)
     assert file is not None
     try:

@@ -72,7 +72,7 @@ def _import_folder(published: Published, given: Path, root: Path, steps: Steps) 
 
 
 def _find_file(name: str, folder: Path) -> Path | None:
-    """A file in `folder` or one below."""
+    """Find a file in `folder` or one below."""
     return next((place / name for place in places(folder) if (place / name).is_file()), None)
 
 
@@ -151,7 +151,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _fetch_all(published: Published, root: Path, steps: Steps) -> dict[str, Path]:
-    """Every published file, in `root`: put there by a person, or fetched."""
+    """Bring every published file into `root`, unless a person has put it there."""
     files = {}
     for file in published.files:
         there = _find_file(file.name, root)

@@ -52,7 +52,7 @@ class Published:
 
 
 def survey_of(read: Callable[[Path], Inventory]) -> Callable[[Path], Survey]:
-    """The survey of a data set that is kept as image files."""
+    """Make the survey of a data set that is kept as image files."""
 
     def survey(root: Path) -> Survey:
         inventory = read(root)
@@ -63,7 +63,7 @@ def survey_of(read: Callable[[Path], Inventory]) -> Callable[[Path], Survey]:
 
 
 def not_found(root: Path, title: str, layout: str) -> UserError:
-    """Nothing that looks like the data set."""
+    """Make the error that nothing looks like the data set."""
     if not root.is_dir():
         return UserError(f"there is no folder {root}: expected {title} there, {layout}")
     there = listing(sorted(entry.name for entry in root.iterdir())) or "nothing"
@@ -81,7 +81,7 @@ def load_published(
     decoded_side: int | None = None,
     cached_side: int | None = None,
 ) -> DataHalves:
-    """The halves of a data set of image files.
+    """Load the halves of a data set of image files.
 
     With `cached_side`, images come from the smallest cache below `root` that keeps at least that short side.
     """
@@ -104,7 +104,7 @@ def load_published(
 
 
 def differences(found: Mapping[str, SplitSize], published: Mapping[str, SplitSize]) -> list[str]:
-    """A phrase for each split whose numbers are not the published ones."""
+    """Write a phrase for each split whose numbers are not the published ones."""
     nothing = SplitSize(0, 0)
     return [
         f"{split} has {there.images:,} images of {there.classes:,} classes instead of {size.images:,} of "

@@ -36,7 +36,7 @@ def read_sop(root: Path) -> Inventory:
 
 
 def _from_lists(base: Path) -> Inventory:
-    """`image_id class_id super_class_id path` below a line with these words; an article is named after its images."""
+    """Read `image_id class_id super_class_id path` below a line with these words; images name an article."""
     entries: list[ListedImage] = []
     names: dict[int, str] = {}
     for split, name in LISTS.items():

@@ -54,7 +54,7 @@ def verify(published: Published, root: Path, deep: bool = False) -> Verification
 
 
 def refuse_incomplete(verification: Verification, what: str) -> None:
-    """One sentence for everything that is wrong with `what`."""
+    """Raise one sentence for everything that is wrong with `what`."""
     if verification.problems:
         raise UserError(
             f"{what} is not {verification.published.title} as published: {'; '.join(verification.problems)}"

@@ -90,7 +90,7 @@ def _candidates(test: TestSet, seed: int) -> Tensor:
 
 
 def _choose(precision: Tensor, labels: Tensor, count: int) -> list[tuple[int, str]]:
-    """Places among the candidates, each with the reason: worst first, then best, then random; of many classes."""
+    """Choose places among the candidates, each with the reason: worst, then best, then random; of many classes."""
     worst, best = count // 2, count // 6
     taken: set[int] = set()
 

@@ -94,7 +94,7 @@ def export_run(
 
 @torch.no_grad()
 def allowed_difference(model: EmbeddingModel, items: Sequence[Any]) -> float:
-    """How far vectors may be apart at most: `TOLERANCE`, and more only where features are rounded.
+    """Say how far vectors may be apart at most: `TOLERANCE`, and more only where features are rounded.
 
     A frozen backbone's features are rounded to half precision. Where another runtime computes them differently in the
     last bit, some are rounded to the other side; what that can change is measured on the items themselves.
@@ -136,7 +136,7 @@ def checked_differences(model: EmbeddingModel, folder: Path, items: Sequence[Any
 def largest_difference(
     model: EmbeddingModel, program: Callable[[list[Any]], np.ndarray], inputs: Sequence[Any], items: Sequence[Any]
 ) -> float:
-    """Between the vectors of `model` for `items` and those of `program` for the `inputs` made of them."""
+    """Compare the vectors of `model` for `items` with those of `program` for the `inputs` made of them."""
     largest = 0.0
     for size in BATCHES:
         expected = model.embed(list(items[:size]), batch_size=size)
@@ -150,7 +150,7 @@ def stacked(program: Program) -> Callable[[list[np.ndarray]], np.ndarray]:
 
 
 def sample_of_test_half(folder: Path, settings: Sequence[str]) -> list[Any]:
-    """As many of the run's test images, or vectors, as the largest batch takes, spread over all of them."""
+    """Take as many of the run's test images, or vectors, as the largest batch takes, spread over all of them."""
     try:
         part = build_data(Logbook.reopen(folder).config_here(settings).data).test.queries
     except UserError as error:
@@ -163,7 +163,7 @@ def sample_of_test_half(folder: Path, settings: Sequence[str]) -> list[Any]:
 
 
 def sample_of(folder: Path) -> list[Any]:
-    """As many images below `folder` as the largest batch takes; the first ones again where there are fewer."""
+    """Take as many images below `folder` as the largest batch takes; the first ones again where there are fewer."""
     found = images_below(folder)
     if not found:
         raise UserError(f"{folder} holds no images to check the export on; give --images another folder.")
@@ -171,5 +171,5 @@ def sample_of(folder: Path) -> list[Any]:
 
 
 def of_one_size(items: Sequence[Image.Image]) -> list[np.ndarray]:
-    """The images as arrays (H, W, 3), scaled to the size of the first: a batch has one size."""
+    """Scale the images to the size of the first, as arrays (H, W, 3): a batch has one size."""
     return [np.asarray(image.convert("RGB").resize(items[0].size)) for image in items]

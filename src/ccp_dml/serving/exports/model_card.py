@@ -52,7 +52,7 @@ def write_card(model: EmbeddingModel, run: RunFolder, folder: Path, tolerance: f
 
 
 def head(model: EmbeddingModel, run: RunFolder) -> ModelCardData:
-    """The card's YAML, as the Hugging Face Hub reads it."""
+    """Make the card's YAML, as the Hugging Face Hub reads it."""
     test = (run.result or {}).get("test") or {}
     data = run.config["data"]["name"]
     results = [
@@ -79,7 +79,7 @@ def head(model: EmbeddingModel, run: RunFolder) -> ModelCardData:
 
 
 def training_lines(run: RunFolder) -> list[str]:
-    """How the network was trained, a fact per line."""
+    """Describe how the network was trained, a fact per line."""
     setting, result = run.config, run.result or {}
     network, loss, protocol = setting["model"], dict(setting["loss"]), setting["protocol"]
     name = loss.pop("name")
@@ -117,7 +117,7 @@ def percent(value: float | None) -> str:
 
 
 def class_line(model: EmbeddingModel) -> str | None:
-    """The first classes by name, and how many there are."""
+    """List the first classes by name, and how many there are."""
     names = model.description.class_names
     if names is None:
         return None

@@ -91,7 +91,7 @@ def _write_onnx(module: nn.Module, example: Tensor, name: str, dynamic: tuple[in
 
 
 def run_onnx(file: Path) -> Program:
-    """The program in `file`, run by onnxruntime on the processor."""
+    """Run the program in `file` by onnxruntime on the processor."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
@@ -100,14 +100,14 @@ def run_onnx(file: Path) -> Program:
 
 
 def run_torch(file: Path) -> Program:
-    """The program in `file`, run by torch."""
+    """Run the program in `file` by torch."""
     with quiet():
         module = torch.export.load(file).module()
     return lambda inputs: module(torch.from_numpy(inputs)).detach().numpy()
 
 
 def example_inputs(model: EmbeddingModel) -> Tensor:
-    """Two network inputs, all zero."""
+    """Make two network inputs, all zero."""
     own = model.preprocessing
     if isinstance(own, VectorPreprocessing):
         return torch.zeros(2, own.width)
@@ -116,7 +116,7 @@ def example_inputs(model: EmbeddingModel) -> Tensor:
 
 
 def graph_of_preprocessing(model: EmbeddingModel) -> ResizeAndCrop | None:
-    """The preprocessing as plain tensor operations; None for vectors, which have none."""
+    """Build the preprocessing as plain tensor operations; None for vectors, which have none."""
     own = model.preprocessing
     if isinstance(own, PhotoPreprocessing):
         return ResizeAndCrop(own.resize, own.crop, grey=False)

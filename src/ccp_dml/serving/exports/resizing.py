@@ -53,7 +53,7 @@ def resized(images: Tensor, length: Length, crop: int) -> Tensor:
 
 
 def integer_weights(size: int, length: Length) -> tuple[Tensor, Tensor]:
-    """Weights (length, size) of bilinear resizing with antialiasing, as whole numbers, and how many bits they have."""
+    """Compute weights (length, size) of antialiased bilinear resizing, as whole numbers, and their number of bits."""
     zero = torch.zeros((), dtype=torch.float64)
     scale = (zero + size) / (zero + length)
     reach = scale.clamp(min=1.0)

@@ -77,12 +77,12 @@ def write_vectors(
 
 
 def request_of(model: EmbeddingModel, images: Sequence[ListedImage], size: int, on_error: str) -> dict[str, Any]:
-    """What an unfinished file must have been asked for to be gone on with."""
+    """Describe what was asked for; an unfinished file is continued only if it was asked for the same."""
     return {"model": model.digest, "images": digest(*map(_state, images)), "batch_size": size, "on_error": on_error}
 
 
 def _state(image: ListedImage) -> str:
-    """Changes with an image file; a file that is not there is for the model to complain about."""
+    """Digest the state of an image file; a file that is not there is for the model to complain about."""
     try:
         stat = image.path.stat()
     except OSError:
@@ -100,7 +100,7 @@ class Unfinished:
         self.rows = 0
 
     def begin(self, request: dict[str, Any], images: int) -> int:
-        """How many images are done already. What was asked for otherwise, or lost its end, is cut off."""
+        """Count the images that are done already. What was asked for otherwise, or lost its end, is cut off."""
         if _read_json(self.folder / REQUEST) != request:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
@@ -129,7 +129,7 @@ class Unfinished:
         self.skipped += skipped
 
     def vectors(self, dim: int) -> np.ndarray:
-        """(N, D), mapped from the disk."""
+        """Map the vectors (N, D) from the disk."""
         if self.rows == 0:
             return np.empty((0, dim), dtype=np.float32)
         return np.memmap(self.folder / VECTORS, dtype=np.float32, mode="r", shape=(self.rows, dim))
@@ -155,7 +155,7 @@ def finish(
 
 
 def known_columns(images: Sequence[ListedImage]) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Labels and split as training reads them, each only where all images have it, and what to tell otherwise."""
+    """Make labels and split as training reads them, each only where all images have it, and what to tell otherwise."""
     labels = [image.label for image in images]
     splits = [image.attributes.get("split") for image in images]
     columns, notes = {}, []
@@ -176,7 +176,7 @@ def _append(file: Path, content: bytes) -> None:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """A batch's line; None for one that a kill cut off."""
+    """Parse a batch's line; None for one that a kill cut off."""
     try:
         batch = json.loads(line) if line.endswith(b"\n") else None
     except ValueError:

@@ -25,7 +25,7 @@ class ApproximateIndex:
         self.index = index
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Distances and rows (Q, k): faiss's candidates among `vectors` (N, D), ranked by their exact distances."""
+        """Find distances and rows (Q, k): faiss's candidates among `vectors` (N, D), ranked by exact distances."""
         k = min(k, len(vectors))
         wanted = min(len(vectors), max(LEAST_CANDIDATES, CANDIDATES_PER_RESULT * k))
         _, candidates = self.index.search(queries, wanted)
@@ -75,7 +75,7 @@ def open_index(folder: Path, manifest: Manifest) -> ApproximateIndex | None:
 
 
 def _recall(index: ApproximateIndex, vectors: np.ndarray) -> float:
-    """The share of the 10 nearest that are found, over stored vectors with a little noise, as new images would be."""
+    """Measure the share of the 10 nearest that are found, for stored vectors with a little noise, as new images."""
     random = np.random.default_rng(derive_seed(0, "recall of an approximate index"))
     chosen = np.sort(random.choice(len(vectors), size=min(QUERIES_OF_RECALL, len(vectors)), replace=False))
     queries = np.asarray(vectors[chosen])

@@ -25,7 +25,7 @@ class ExactSearcher:
         self._lock = threading.Lock()
 
     def nearest(self, queries: np.ndarray, k: int, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Distances and rows (Q, min(k, N)) of the nearest, equals by lower row; among `rows` (ascending) if given."""
+        """Find distances and rows (Q, min(k, N)) of the nearest, equals by lower row; of ascending `rows` if given."""
         references = self.vectors if rows is None else self.vectors[rows]
         k = min(k, len(references))
         if k == 0:
@@ -49,7 +49,7 @@ class ExactSearcher:
 
 
 def _candidates(queries: np.ndarray, references: np.ndarray, squared: np.ndarray, k: int) -> np.ndarray:
-    """Rows, ascending, among which the `k` nearest references of every query are for certain."""
+    """Find rows, ascending, among which the `k` nearest references of every query are for certain."""
     unit = np.finfo(np.float32).eps / 2
     longest = float(squared.max()) ** 0.5 * (1 + 4 * unit)
     found = np.zeros(len(references), dtype=bool)

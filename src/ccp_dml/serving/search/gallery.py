@@ -70,7 +70,7 @@ class Gallery(Protocol):
 
 
 def refuse_other_model(pinned: PinnedModel, digest: str, given: str, name: str) -> None:
-    """Distances between vectors of two networks mean nothing."""
+    """Refuse vectors of another network: distances between the two mean nothing."""
     if digest != pinned.digest:
         raise UserError(
             f"{name} holds vectors of the model {pinned.name} ({pinned.digest[:8]}), not of {given} ({digest[:8]}); "
@@ -79,7 +79,7 @@ def refuse_other_model(pinned: PinnedModel, digest: str, given: str, name: str) 
 
 
 def check_queries(queries: np.ndarray, dim: int, k: int) -> np.ndarray:
-    """Queries as float32 (Q, D), refused if they are of another width or not finite."""
+    """Convert queries to float32 (Q, D); refuse them if they are of another width or not finite."""
     queries = np.ascontiguousarray(queries, dtype=np.float32)
     if queries.ndim != 2 or queries.shape[1] != dim:
         raise UserError(f"A query must be a vector of {dim} numbers, not of shape {queries.shape}.")
@@ -91,7 +91,7 @@ def check_queries(queries: np.ndarray, dim: int, k: int) -> np.ndarray:
 
 
 def exact_nearest(queries: np.ndarray, references: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distances and rows (Q, min(k, N)) of the nearest of `references` (N, D); equals by lower row."""
+    """Find distances and rows (Q, min(k, N)) of the nearest of `references` (N, D); equals by lower row."""
     k = min(k, len(references))
     if k == 0:
         return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
@@ -100,7 +100,7 @@ def exact_nearest(queries: np.ndarray, references: np.ndarray, k: int) -> tuple[
 
 
 def readable_path(path: Path) -> str | None:
-    """The path as text, or None if it cannot be stored as such."""
+    """Return the path as text, or None if it cannot be stored as such."""
     text = str(path)
     try:
         text.encode("utf-8")

@@ -125,7 +125,7 @@ class SearchIndex:
         return found
 
     def missing_images(self) -> list[str]:
-        """Paths of indexed images that are not there any more; they are still found."""
+        """List the paths of indexed images that are not there any more; they are still found."""
         return [path for (path,) in self._rows("SELECT path FROM items ORDER BY id") if not Path(path).is_file()]
 
     def _rows_where(self, where: str) -> np.ndarray:
@@ -134,7 +134,7 @@ class SearchIndex:
         return self._places(found)
 
     def _places(self, ids: Sequence[int]) -> np.ndarray:
-        """Rows of the vectors of these ids; a KeyError for one that is not there."""
+        """Find the rows of the vectors of these ids; a KeyError for one that is not there."""
         wanted = np.asarray(ids, dtype=np.int64)
         places = np.searchsorted(self.ids, wanted)
         known = places < self.count

@@ -130,7 +130,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def map_vectors(folder: Path, manifest: Manifest) -> np.ndarray:
-    """The stored vectors (N, D), read from disk as they are needed; private, so that nobody can change the file."""
+    """Map the stored vectors (N, D), read from disk as they are needed; private, so that nobody can change the file."""
     shape = (manifest.count, manifest.model.dim)
     if manifest.count == 0:  # an empty file cannot be mapped
         return np.empty(shape, np.float32)
@@ -178,7 +178,7 @@ class NextGeneration:
         return self.folder / f"{role}-{self.number:06d}{SUFFIXES[role]}"
 
     def new_table(self) -> sqlite3.Connection:
-        """A table of images that starts as a copy of the previous one, or empty."""
+        """Make a table of images that starts as a copy of the previous one, or empty."""
         connection = sqlite3.connect(self.path("items"))
         if self.previous is None:
             connection.executescript(TABLES)
@@ -223,7 +223,7 @@ class NextGeneration:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a file is named as those that writers make and remove: generations, SQLite's journals, scratch files."""
+    """Tell whether a file is one that writers make and remove: generations, journals of SQLite, scratch files."""
     return bool(GENERATION_FILE.match(name)) or name.startswith(f".{MANIFEST}.")
 
 

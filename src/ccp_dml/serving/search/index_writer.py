@@ -168,12 +168,12 @@ def remove_images(folder: Path, paths: Iterable[str | Path] = (), where: str | N
 
 
 def _holds_only_leftovers(folder: Path) -> bool:
-    """Whether a folder is empty but for what a killed writer began."""
+    """Tell whether a folder is empty but for what a killed writer began."""
     return folder.is_dir() and all(is_leftover(path.name) for path in folder.iterdir())
 
 
 def _checked_manifest(folder: Path) -> Manifest:
-    """The generation to start from, whole, with what a killed writer left swept away."""
+    """Find the generation to start from, check it, and remove what a killed writer left."""
     manifest = read_manifest(folder)
     check_files(folder, manifest)
     sweep(folder, manifest)
@@ -181,7 +181,7 @@ def _checked_manifest(folder: Path) -> Manifest:
 
 
 def _stored_items(folder: Path, manifest: Manifest | None) -> dict[str, _Stored]:
-    """The images of a generation by path, in the order of ids."""
+    """List the images of a generation by path, in the order of ids."""
     if manifest is None:
         return {}
     attributes: dict[int, dict[str, Value]] = {}
@@ -196,7 +196,7 @@ def _stored_items(folder: Path, manifest: Manifest | None) -> dict[str, _Stored]
 
 
 def _look_at(path: Path, known: _File | None = None) -> _File | None:
-    """A file's size, time and content; its content is read only if the others differ from what is known."""
+    """Read a file's size, time and content; its content is read only if the others differ from what is known."""
     try:
         status = path.stat()
         if known is not None and (status.st_size, status.st_mtime_ns) == (known.bytes, known.mtime_ns):
@@ -242,7 +242,7 @@ def _plan_addition(stored: dict[str, _Stored], images: Sequence[ListedImage], ch
 
 
 def _says_other(image: ListedImage, known: ListedImage) -> bool:
-    """Whether a listing changes what is known; one that says nothing changes nothing."""
+    """Tell whether a listing changes what is known; one that says nothing changes nothing."""
     says = (image.label, image.attributes)
     return says != (None, {}) and says != (known.label, known.attributes)
 
@@ -325,7 +325,7 @@ def _change_table(table: sqlite3.Connection, plan: _Plan) -> np.ndarray:
 def _embedded(
     model: EmbeddingModel, wanted: Sequence[_ToEmbed], changes: Changes, report: Report | None
 ) -> Iterator[tuple[_ToEmbed, np.ndarray]]:
-    """Images with their vectors (D,), in order; what cannot be read is left out and listed."""
+    """Yield images with their vectors (D,), in order; what cannot be read is left out and listed."""
     paths = [new.image.path for new in wanted]
     for positions, vectors in model.embed_stream(paths, on_error="skip"):
         if not np.isfinite(vectors).all():

@@ -195,7 +195,7 @@ def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | Non
 
 
 def connect(engine: str) -> Any:
-    """A client of the engine; MILVUS_TOKEN in the environment is what a cluster asks for."""
+    """Make a client of the engine; MILVUS_TOKEN in the environment is what a cluster asks for."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would report what it recovers from by itself
     try:
         import pymilvus
@@ -216,7 +216,7 @@ def connect(engine: str) -> Any:
 
 
 def read_header(client: Any, name: str) -> dict[str, Any] | None:
-    """What a collection says about itself; None if it is not one of ours."""
+    """Read what a collection says about itself; None if it is not one of ours."""
     if name + ABOUT not in client.list_collections():
         return None
     client.load_collection(name + ABOUT)
@@ -225,7 +225,7 @@ def read_header(client: Any, name: str) -> dict[str, Any] | None:
 
 
 def stored_ids(client: Any, name: str, next_id: int) -> set[int]:
-    """The ids below `next_id` that a collection holds."""
+    """List the ids below `next_id` that a collection holds."""
     found: set[int] = set()
     for first in range(0, next_id, IDS_PER_QUESTION):
         condition = f"id >= {first} and id < {min(first + IDS_PER_QUESTION, next_id)}"
@@ -322,7 +322,7 @@ def _with_patience(call: Callable[[], Answer]) -> Answer:
 
 
 def _collection_name(index_name: str) -> str:
-    """Milvus takes letters, digits and _ only: birds.index -> birds."""
+    """Name the collection in letters, digits and _, all that Milvus takes: birds.index -> birds."""
     stem = re.sub(r"\W", "_", index_name.removesuffix(".index"), flags=re.ASCII)
     return stem if re.match(r"[A-Za-z_]", stem) else f"index_{stem}"
 

@@ -79,7 +79,7 @@ def parse_where(text: str, attributes: Sequence[str] | None = None) -> Condition
 
 
 def as_sql(condition: Condition) -> tuple[str, list[Value]]:
-    """An expression over the tables `items` and `attributes`, and its parameters."""
+    """Write an expression over the tables `items` and `attributes`, and its parameters."""
     if isinstance(condition, Junction):
         parts = [as_sql(part) for part in condition.parts]
         return f"({f' {condition.word} '.join(sql for sql, _ in parts)})", [v for _, values in parts for v in values]
@@ -101,7 +101,7 @@ def as_sql(condition: Condition) -> tuple[str, list[Value]]:
 
 
 def as_milvus(condition: Condition) -> str:
-    """A filter of Milvus with the same meaning."""
+    """Write a filter of Milvus with the same meaning."""
     if isinstance(condition, Junction):
         return f"({f' {condition.word} '.join(map(as_milvus, condition.parts))})"
     column = COLUMNS.get(condition.name)

@@ -29,7 +29,7 @@ def write_results_page(file: Path, query: Path, hits: Sequence[Hit], name: str, 
 
 
 def picture_address(path: Path) -> str | None:
-    """A small copy of an image as a data: address; None if it is missing or broken."""
+    """Make a small copy of an image as a data: address; None if it is missing or broken."""
     try:
         return "data:image/webp;base64," + base64.b64encode(small_copy(path, SIDE)).decode("ascii")
     except Exception:  # a decoder raises whatever its format runs into
@@ -37,7 +37,7 @@ def picture_address(path: Path) -> str | None:
 
 
 def small_copy(path: Path, side: int) -> bytes:
-    """An image as WebP of at most `side` pixels each way, without what else the file says about it."""
+    """Write an image as WebP of at most `side` pixels each way, without what else the file says about it."""
     image = decode(path)
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     written = io.BytesIO()

@@ -121,7 +121,7 @@ class Service:
         return self._overview
 
     def embed(self, image: Image.Image) -> np.ndarray:
-        """The vector (1, D) of one picture, as the index has them."""
+        """Compute the vector (1, D) of one picture, as the index has them."""
         return self.model.comparable(self.model.embed([image], batch_size=1))
 
     def search(self, sent: Sent) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Service:
         }
 
     def facts(self) -> dict[str, Any]:
-        """What the page shows before anybody searches."""
+        """Collect what the page shows before anybody searches."""
         gallery = self.gallery
         return {
             "name": gallery.name,
@@ -171,7 +171,7 @@ class Service:
         }
 
     def thresholds(self) -> list[dict[str, Any]]:
-        """The distances for all false-match rates that the certificate can tell about, ascending; none without one."""
+        """List the distances for all false-match rates of the certificate, ascending; none without a certificate."""
         certificate = self.model.certificate
         if certificate is None or certificate["threshold"] is None:
             return []
@@ -202,7 +202,7 @@ class Service:
 
 def _add_interface(app: FastAPI, service: Service) -> None:
     def with_pictures(fields: type[BaseModel] | None, *names: str, many: bool = False) -> dict[str, Any]:
-        """The description of a form with these pictures and fields."""
+        """Describe a form with these pictures and fields."""
         own = {} if fields is None else fields.model_json_schema()["properties"]
         pictures = {name: {"type": "array", "items": PICTURE} if many else PICTURE for name in names}
         schema = {"type": "object", "properties": pictures | own}
@@ -244,14 +244,14 @@ def _add_interface(app: FastAPI, service: Service) -> None:
 
     @app.get("/images/{number}", summary="Show an indexed image.", response_class=Response)
     def image(number: int, size: str = "small") -> Response:
-        """A small copy of an indexed image, as WebP; images are named by their id only."""
+        """Send a small copy of an indexed image, as WebP; images are named by their id only."""
         return Response(
             service.image(number, size), media_type="image/webp", headers={"Cache-Control": "private, max-age=600"}
         )
 
     @app.get("/index", summary="Describe the index.")
     def index() -> dict[str, Any]:
-        """Classes, attributes, and the distance for each false-match rate."""
+        """Send classes, attributes, and the distance for each false-match rate."""
         return service.facts()
 
     @app.get("/index/map", summary="Place the indexed images on a plane.")
@@ -285,7 +285,7 @@ def _add_page(app: FastAPI, service: Service) -> None:
 
 
 def short_path(path: str) -> str:
-    """A file's name with its folder's: enough to recognise it, without telling where it is stored."""
+    """Shorten a path to a file's name with its folder's: enough to recognise it, without telling where it is stored."""
     return "/".join(Path(path).parts[-2:])
 
 
@@ -306,7 +306,7 @@ def _encoded(path: Path, mtime_ns: int, side: int) -> bytes:  # noqa: ARG001 - a
 
 
 def _checked(kind: type[Fields], given: Mapping[str, Any]) -> Fields:
-    """Fields as they should be; empty ones count as left out, as forms send them."""
+    """Check the fields of a form; empty ones count as left out, as forms send them."""
     try:
         return kind.model_validate({name: value for name, value in given.items() if value != ""})
     except ValidationError as error:
