@@ -37,6 +37,10 @@ def test_an_unknown_key_is_an_error_in_every_section_but_the_loss():
         "run.seed=-1",
         f"run.seed={2**63}",
         f"data.resize={'9' * 5000}",
+        "data.augment=strong",
+        "data.crop_area=[0.9, 0.5]",
+        "data.crop_area=[0, 1]",
+        "data.flip=2",
     ],
 )
 def test_values_that_would_end_a_run_late_are_refused_at_once(setting):

@@ -1,9 +1,14 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import v2
 
-from ccp_dml.data.transforms import apply_seeded, eval_transform, train_transform
+from ccp_dml.data.transforms import AUGMENTATIONS, apply_seeded, eval_transform, train_transform
 from ccp_dml.errors import UserError
+
+STILL = replace(AUGMENTATIONS["mlrc"], crop_area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0)
 
 
 def gradient(width: int, height: int) -> Image.Image:
@@ -48,8 +53,8 @@ def test_training_crops_cover_the_range_of_area_and_aspect_and_flip_half_of_the_
 
 def test_settings_reach_the_transform():
     image = gradient(256, 256)
-    still = train_transform(resize=64, crop=32, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0)
-    flipped = train_transform(resize=64, crop=32, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=1.0)
+    still = train_transform(resize=64, crop=32, augmentation=STILL)
+    flipped = train_transform(resize=64, crop=32, augmentation=replace(STILL, flip=1.0))
     assert still(image).shape == (3, 32, 32)
     assert torch.equal(still(image), flipped(image).flip(2))
     assert still(image)[0, 0, -1] > still(image)[0, 0, 0]
@@ -57,7 +62,8 @@ def test_settings_reach_the_transform():
 
 
 def test_aspect_of_training_crops_is_settable():
-    crop = train_transform(scale=(0.3, 0.3), ratio=(2.0, 2.0), flip=0.0)(gradient(256, 256)).float()
+    wide = replace(STILL, crop_area=(0.3, 0.3), aspect=(2.0, 2.0))
+    crop = train_transform(augmentation=wide)(gradient(256, 256)).float()
     width, height = crop[0, 113, -1] - crop[0, 113, 0], crop[1, -1, 113] - crop[1, 0, 113]
     assert (width / height).item() == pytest.approx(2.0, abs=0.1)
 
@@ -67,7 +73,7 @@ def test_training_crops_are_cut_from_the_resized_image():
     stripes = torch.zeros(64, 64, 3, dtype=torch.uint8)
     stripes[:, ::2] = 255
     image = Image.fromarray(stripes.numpy())
-    whole = {"crop": 64, "scale": (1.0, 1.0), "ratio": (1.0, 1.0)}
+    whole = {"crop": 64, "augmentation": STILL}
     assert train_transform(resize=32, **whole)(image)[:, :, 8:-8].float().std() < 5
     assert train_transform(resize=64, **whole)(image)[:, :, 8:-8].float().std() > 100
 
@@ -87,3 +93,44 @@ def test_seed_decides_and_global_state_stays():
 def test_crop_larger_than_the_image_is_an_error():
     with pytest.raises(UserError, match=r"`crop`=300 does not fit into `resize`=256"):
         eval_transform(256, 300)
+
+
+def test_the_transform_of_mlrc_is_what_caches_of_features_were_made_with():
+    """Its `repr` is part of their names: another one would compute every feature again."""
+    crop = v2.RandomResizedCrop(227, scale=(0.16, 1.0), ratio=(3 / 4, 4 / 3))
+    before = v2.Compose([v2.PILToTensor(), v2.Resize(256), crop, v2.RandomHorizontalFlip(0.5)])
+    assert repr(train_transform(256, 227)) == repr(before)
+
+
+def test_light_augmentation_mirrors_nothing_and_keeps_most_of_the_image():
+    plain = train_transform(64, 64, replace(AUGMENTATIONS["light"], colour=0.0))
+    crops = torch.stack(apply_seeded(plain, [gradient(64, 64)] * 200, seed=0)).float()
+    assert (crops[:, 0, 32, 48] > crops[:, 0, 32, 16]).all(), "red must go on growing to the right"
+    widths = (crops[:, 0, 32, 56] - crops[:, 0, 32, 8]) / (255 * 48 / 64)
+    assert 0.8 < widths.min() < widths.max() < 1.05
+    assert not torch.equal(crops[0], crops[1])
+
+
+@pytest.mark.parametrize("degrees", [10, 45, 120])
+def test_turned_images_have_no_black_corners(degrees):
+    white = Image.new("RGB", (40, 40), "white")
+    turned = apply_seeded(train_transform(32, 32, replace(STILL, turn=degrees)), [white] * 20, seed=0)
+    assert all((image == 255).all() for image in turned)
+
+
+def test_images_are_turned_as_far_as_asked_and_no_further():
+    stripe = Image.new("RGB", (65, 65))
+    stripe.paste("white", (0, 31, 65, 34))
+    turned = torch.stack(apply_seeded(train_transform(65, 65, replace(STILL, turn=20.0)), [stripe] * 100, seed=0))
+    rows = turned[:, 0].float().argmax(dim=1)  # (100, 65), where the stripe is in each column
+    slopes = (rows[:, 52] - rows[:, 12]) / 40
+    assert 0.25 < slopes.abs().max() <= 0.40  # tan 20 degrees is 0.364
+    assert slopes.min() < 0 < slopes.max()
+
+
+def test_colours_change_within_their_limit():
+    grey = Image.new("RGB", (8, 8), (100, 100, 100))
+    changed = apply_seeded(train_transform(8, 8, replace(STILL, colour=0.3)), [grey] * 100, seed=0)
+    values = torch.stack(changed).float().mean(dim=(1, 2, 3))
+    assert 66 <= values.min() < 80  # rounded down up to four times
+    assert 120 < values.max() <= 131

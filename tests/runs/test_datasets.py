@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from PIL import Image
 
 from ccp_dml.config.schema import DataConfig
 from ccp_dml.data.labelled import TestSet
+from ccp_dml.errors import UserError
 from ccp_dml.runs.datasets import build_data, first_classes
 
 
@@ -38,3 +40,35 @@ def test_reduced_decoding_keeps_what_resizing_needs(tmp_path):
         for settings in ({}, {"reduced_decoding": True})
     ]
     assert sides == [None, 16]
+
+
+def training_transform(image_folder, **settings):
+    data = DataConfig(name="folder", root=str(image_folder), resize=36, crop=32, **settings)
+    return repr(build_data(data).train.source._train_transform)
+
+
+def test_an_augmentation_is_a_named_set_and_what_is_set_otherwise(image_folder):
+    assert training_transform(image_folder) == training_transform(image_folder, augment=True)
+    light = training_transform(image_folder, augment="light")
+    assert "RandomRotation(degrees=[-8.0, 8.0]" in light
+    assert "ColorJitter" in light
+    own = training_transform(image_folder, augment="light", crop_area=(0.5, 0.7), flip=0.25, turn=0, colour=0)
+    assert "scale=(0.5, 0.7)" in own
+    assert "RandomHorizontalFlip(p=0.25)" in own
+    assert "RandomRotation" not in own
+    assert "ColorJitter" not in own
+
+
+def test_without_augmentation_seeds_change_nothing(image_folder):
+    for off in (False, "none"):
+        part = build_data(DataConfig(name="folder", root=str(image_folder), resize=36, crop=32, augment=off)).train
+        rows = torch.arange(3)
+        assert torch.equal(part.load(rows, seed=1), part.load(rows))
+
+
+def test_an_augmentation_that_would_change_nothing_is_refused(image_folder, features):
+    with pytest.raises(UserError, match=r"data\.turn is set, but data\.augment=none"):
+        build_data(DataConfig(name="folder", root=str(image_folder), augment="none", turn=5))
+    for settings in ({"augment": "light"}, {"flip": 0.5}):
+        with pytest.raises(UserError, match="features has an augmentation of its own or none"):
+            build_data(DataConfig(name="features", path=str(features), **settings))

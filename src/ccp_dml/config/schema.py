@@ -11,6 +11,7 @@ MOST_WORKERS = 256
 MOST_AT_ONCE = 1_000_000  # images in a batch, proxies or pool images of a class: beyond it, a slip of the keyboard
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
 Neighbours = Annotated[int, Field(ge=1)]
 
 LoggerName = Literal["none", "tensorboard", "csv", "mlflow", "wandb"]
@@ -29,7 +30,19 @@ class DataConfig(ConfigSection):
     classes: int | None = Field(None, ge=2, description="only the first so many classes of each half; unset: all")
     resize: int = Field(256, ge=8, le=LARGEST_SIDE, description="short side of an image before cropping")
     crop: int = Field(227, ge=8, le=LARGEST_SIDE, description="side of the square that the network sees")
-    augment: bool = Field(True, description="crop and flip training images at random; false: as for evaluation")
+    augment: Literal["mlrc", "light", "none"] = Field(
+        "mlrc", description="how training images are changed at random; true and false stand for mlrc and none"
+    )
+    crop_area: tuple[Share, Share] | None = Field(
+        None, description="smallest and largest part of an image that is cut out at random; unset: as `augment` says"
+    )
+    flip: float | None = Field(None, ge=0, le=1, description="probability of left for right; unset: as `augment` says")
+    turn: float | None = Field(
+        None, ge=0, le=180, description="degrees by which images are turned at most; unset: as `augment` says"
+    )
+    colour: float | None = Field(
+        None, ge=0, le=1, description="largest change of brightness, contrast, saturation; unset: as `augment` says"
+    )
     views: int = Field(
         8, ge=1, le=1000, description="augmented views of a training image in the feature cache (frozen backbone)"
     )
@@ -43,6 +56,18 @@ class DataConfig(ConfigSection):
         "tell", description="what to do about test images that are copies of training images: say so, or stop"
     )
     drop_small_classes: bool = Field(False, description="leave classes with a single image out instead of stopping")
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _on_or_off(cls, augment: Any) -> Any:
+        return {True: "mlrc", False: "none"}[augment] if isinstance(augment, bool) else augment
+
+    @field_validator("crop_area")
+    @classmethod
+    def _is_a_range(cls, area: tuple[float, float] | None) -> tuple[float, float] | None:
+        if area is not None and area[0] > area[1]:
+            raise PydanticCustomError("crop_area", "write the smaller part first")
+        return area
 
 
 class ModelConfig(ConfigSection):

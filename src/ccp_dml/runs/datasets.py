@@ -19,9 +19,14 @@ from ccp_dml.data.published.mnist import MNIST, load_mnist
 from ccp_dml.data.published.published_set import Published, load_published
 from ccp_dml.data.published.sop import SOP
 from ccp_dml.data.splits import HOLD_OUT
-from ccp_dml.data.transforms import eval_transform, train_transform
+from ccp_dml.data.transforms import AUGMENTATIONS, Augmentation, eval_transform, train_transform
 from ccp_dml.data.views import without_augmentation
 from ccp_dml.errors import UserError, did_you_mean, listing
+
+CHANGEABLE = ("crop_area", "flip", "turn", "colour")
+"""Parts of an augmentation that have a setting of their own."""
+
+AUGMENTED_BY_THEMSELVES = ("glyphs", "mnist", "features")
 
 PUBLISHED: dict[str, Published] = {published.name: published for published in (CUB, CARS196, SOP, INSHOP, MNIST)}
 """What `ccp data prepare` and `ccp data verify` know."""
@@ -31,9 +36,24 @@ PUBLISHED: dict[str, Published] = {published.name: published for published in (C
 def build_data(data: DataConfig) -> DataHalves:
     if data.name not in DATASETS:
         raise UserError(f"data.name = {data.name!r} is no data set{did_you_mean(data.name, list(DATASETS))}.")
+    refuse_unused_augmentation(data)
     halves = DATASETS[data.name](data)
     halves = halves if data.classes is None else first_classes(halves, data.classes)
-    return halves if data.augment else without_augmentation(halves)
+    return without_augmentation(halves) if data.augment == "none" else halves
+
+
+def refuse_unused_augmentation(data: DataConfig) -> None:
+    """Raise if the augmentation that is asked for would change nothing."""
+    given = [f"data.{name}" for name in CHANGEABLE if getattr(data, name) is not None]
+    if data.name in AUGMENTED_BY_THEMSELVES:
+        given = [*given, *(["data.augment=light"] if data.augment == "light" else [])]
+        if given:
+            raise UserError(
+                f"{given[0]} is for image files, and {data.name} has an augmentation of its own or none: leave it out, "
+                "or switch augmentation off with data.augment=none."
+            )
+    elif data.augment == "none" and given:
+        raise UserError(f"{given[0]} is set, but data.augment=none changes no image: set data.augment=light or mlrc.")
 
 
 def first_classes(halves: DataHalves, count: int) -> DataHalves:
@@ -105,12 +125,19 @@ def _given(data: DataConfig, key: str, what: str) -> str:
 
 def _image_arguments(data: DataConfig) -> dict[str, Any]:
     return {
-        "train_transform": train_transform(data.resize, data.crop),
+        "train_transform": train_transform(data.resize, data.crop, _augmentation(data)),
         "eval_transform": eval_transform(data.resize, data.crop),
         "skip_broken": data.skip_broken,
         "drop_small_classes": data.drop_small_classes,
         "decoded_side": data.resize if data.reduced_decoding else None,
     }
+
+
+def _augmentation(data: DataConfig) -> Augmentation:
+    """The named set, and what is set otherwise. With "none" it stays unused."""
+    given = {name: getattr(data, name) for name in CHANGEABLE}
+    named = AUGMENTATIONS["mlrc" if data.augment == "none" else data.augment]
+    return replace(named, **{name: value for name, value in given.items() if value is not None})
 
 
 DATASETS: dict[str, Callable[[DataConfig], DataHalves]] = {

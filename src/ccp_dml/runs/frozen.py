@@ -57,7 +57,7 @@ class FrozenFeatures:
         if not trains_on_features(config.model):
             return part
         self.backbone_digest(config)
-        views = 1 + (config.data.views if augmented and config.data.augment else 0)
+        views = 1 + (config.data.views if augmented and config.data.augment != "none" else 0)
         asked = (id(part), views, config.run.precision_outside_training, config.run.cache)
         if asked not in self._seen:  # the part is kept beside its features, so that no other object can get its id
             self._seen[asked] = part, with_features(part, self._features(config, part, views, watcher))
