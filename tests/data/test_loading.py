@@ -14,7 +14,7 @@ from ccp_dml.errors import UserError
 
 
 class NoisySource:
-    """Item i is the vector (i, noise): zero for evaluation, drawn from the seed for training. Item `broken` fails."""
+    """Item i is the vector (i, noise): zero for evaluation, drawn from its seed for training. Item `broken` fails."""
 
     in_memory = False
 
@@ -25,12 +25,12 @@ class NoisySource:
     def __len__(self) -> int:
         return self.size
 
-    def load(self, positions: Tensor, seed: int | None) -> Tensor:
+    def load(self, positions: Tensor, seeds: Tensor | None) -> Tensor:
         if self.broken in positions.tolist():
             raise UserError(f"cannot read item {self.broken}: repair it")
         noise = torch.zeros(len(positions))
-        if seed is not None:
-            noise = torch.rand(len(positions), generator=torch.Generator().manual_seed(seed))
+        if seeds is not None:
+            noise = torch.cat([torch.rand(1, generator=torch.Generator().manual_seed(s)) for s in seeds.tolist()])
         return torch.stack([positions.float(), noise], dim=1)
 
     def name(self, position: int) -> str:
@@ -80,9 +80,12 @@ def test_every_batch_has_its_own_augmentation():
     assert tuple(next(batches_of(labelled(), workers=0, seed=8))[0][:, 1].tolist()) not in noises
 
 
-def test_ranks_draw_different_augmentations():
-    left, right = (next(batches_of(labelled(), 0, rank=rank, world_size=2))[0][:, 1] for rank in range(2))
-    assert not torch.equal(left, right)
+def test_the_batches_of_all_ranks_are_the_global_batch_augmentation_included():
+    whole = take(batches_of(labelled(), 0), 9)
+    of_ranks = [take(batches_of(labelled(), 0, rank=rank, world_size=2), 9) for rank in range(2)]
+    joined = [tuple(torch.cat(part) for part in zip(*parts, strict=True)) for parts in zip(*of_ranks, strict=True)]
+    assert_same(joined, whole)
+    assert len({float(noise) for inputs, _ in whole for noise in inputs[:, 1]}) == 9 * 4, "a seed came twice"
 
 
 def test_workers_change_nothing():
@@ -130,29 +133,24 @@ def test_evaluation_batches_come_in_order_without_augmentation(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_loaded_rows_keep_their_order_and_get_fresh_augmentation(workers):
+def test_loaded_rows_keep_their_order_and_are_augmented_by_their_own_seeds(workers):
     data = labelled()
-    rows = torch.tensor([5, 5, 0, 23, 5])
-    batches = list(load_rows(data, rows, seed=1, batch_size=2, workers=workers))
+    rows, seeds = torch.tensor([5, 5, 0, 23, 5]), torch.tensor([1, 2, 3, 4, 1])
+    batches = list(load_rows(data, rows, seeds, batch_size=2, workers=workers))
     inputs = torch.cat([inputs for inputs, _ in batches])
     assert torch.equal(inputs[:, 0].long(), rows + 100)
     assert torch.equal(torch.cat([labels for _, labels in batches]), data.labels[rows])
-    assert len(inputs[:, 1].unique()) == 5
-    assert_same(batches, list(load_rows(data, rows, seed=1, batch_size=2)))
-    assert not torch.equal(inputs, torch.cat([inputs for inputs, _ in load_rows(data, rows, seed=2, batch_size=2)]))
+    assert inputs[0, 1] == inputs[4, 1], "the same row under the same seed must look the same"
+    assert len(inputs[:4, 1].unique()) == 4
+    assert [len(labels) for _, labels in batches] == [2, 2, 1]
 
 
-def test_augmentation_depends_neither_on_the_batch_size_nor_on_what_is_skipped(monkeypatch):
-    monkeypatch.setattr("ccp_dml.data.loading.BLOCK", 6)
-    data, rows = labelled(), torch.arange(20)
-    whole = torch.cat([inputs for inputs, _ in load_rows(data, rows, seed=1, batch_size=100)])
-    for batch_size, skip in ((4, 0), (1, 6), (100, 12)):
-        batches = list(load_rows(data, rows, seed=1, batch_size=batch_size, skip=skip))
-        assert max(len(labels) for _, labels in batches) <= batch_size
-        assert torch.equal(torch.cat([inputs for inputs, _ in batches]), whole[skip:])
-    plain = list(load_rows(data, rows, None, batch_size=8, skip=3))
-    assert [len(labels) for _, labels in plain] == [8, 8, 1]
-    assert torch.equal(torch.cat([inputs for inputs, _ in plain])[:, 0].long(), rows[3:] + 100)
+def test_what_a_row_looks_like_depends_neither_on_the_batch_size_nor_on_other_rows():
+    data, rows, seeds = labelled(), torch.arange(20), torch.arange(20) + 50
+    whole = torch.cat([inputs for inputs, _ in load_rows(data, rows, seeds, batch_size=100)])
+    for batch_size, chosen in ((4, slice(None)), (1, slice(6, None)), (7, slice(1, None, 3))):
+        batches = list(load_rows(data, rows[chosen], seeds[chosen], batch_size))
+        assert torch.equal(torch.cat([inputs for inputs, _ in batches]), whole[chosen])
 
 
 @pytest.mark.parametrize("workers", [0, 2])

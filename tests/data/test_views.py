@@ -5,6 +5,7 @@ import torch
 from ccp_dml.data.features import FeatureRows
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.views import FeatureViews, Unaugmented, with_features, without_augmentation
+from ccp_dml.foundation.randomness import seeds_of_rows
 
 SOURCE = FeatureRows(torch.zeros(4, 1))
 POSITIONS = torch.tensor([3, 1])
@@ -19,9 +20,12 @@ def test_without_a_seed_the_first_view_is_given_by_position():
 
 def test_a_seed_draws_one_of_the_augmented_views_for_each_item():
     views = FeatureViews(SOURCE, POSITIONS, VIEWS)
-    drawn = [views.load(torch.tensor([1, 3, 1, 3]), seed).flatten().tolist() for seed in range(20)]
-    assert drawn == [views.load(torch.tensor([1, 3, 1, 3]), seed).flatten().tolist() for seed in range(20)]
-    assert {value for row in drawn for value in row} == {10.0, 11.0, 20.0, 21.0}
+    positions, seeds = torch.tensor([1, 3]).repeat(200), seeds_of_rows(400, 5)
+    drawn = views.load(positions, seeds).flatten()
+    assert torch.equal(drawn[7:90], views.load(positions[7:90], seeds[7:90]).flatten())
+    values, counts = drawn.unique(return_counts=True)
+    assert values.tolist() == [10.0, 11.0, 20.0, 21.0]
+    assert counts.min() > 70, "every view must come about equally often"
 
 
 def test_items_that_were_not_seen_have_no_features():
@@ -45,8 +49,8 @@ class Noted:
     def __len__(self):
         return 1
 
-    def load(self, positions, seed):
-        self.seeds.append(seed)
+    def load(self, positions, seeds):
+        self.seeds.append(seeds)
         return torch.zeros(len(positions), 1)
 
     def name(self, position):
@@ -63,8 +67,8 @@ def test_only_the_training_half_loses_its_augmentation():
     source = Noted()
     part = LabelledSet(source, torch.tensor([0]), torch.tensor([0]), ("a",))
     halves = without_augmentation(DataHalves(part, TestSet(part)))
-    halves.train.load(torch.tensor([0]), 7)
-    halves.test.queries.load(torch.tensor([0]), 8)
-    assert source.seeds == [None, 8]
+    halves.train.load(torch.tensor([0]), torch.tensor([7]))
+    halves.test.queries.load(torch.tensor([0]), torch.tensor([8]))
+    assert source.seeds == [None, torch.tensor([8])]
     assert isinstance(halves.train.source, Unaugmented)
     assert halves.train.source.signature(torch.tensor([0])) != source.signature(torch.tensor([0]))

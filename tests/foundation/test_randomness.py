@@ -1,6 +1,6 @@
 import torch
 
-from ccp_dml.foundation.randomness import derive_seed, generator
+from ccp_dml.foundation.randomness import derive_seed, generator, seeds_of_rows
 
 
 def test_every_purpose_has_a_stream_of_its_own():
@@ -12,6 +12,13 @@ def test_every_purpose_has_a_stream_of_its_own():
 
 def test_seeds_stay_what_they_were_in_earlier_versions():
     assert derive_seed(0, "sampler") == 8947162672327404457
+
+
+def test_rows_have_seeds_of_their_own_whoever_asks():
+    seeds = seeds_of_rows(1000, 1, "batch", 3)
+    assert torch.equal(seeds, seeds_of_rows(1000, 1, "batch", 3))
+    assert len(seeds.unique()) == 1000
+    assert not torch.isin(seeds, seeds_of_rows(1000, 1, "batch", 4)).any()
 
 
 def test_a_generator_gives_the_same_numbers_again_and_leaves_the_global_one_alone():

@@ -21,9 +21,9 @@ class NoisyNumbers:
     def __len__(self):
         return 10_000
 
-    def load(self, positions, seed):
+    def load(self, positions, seeds):
         self.loads += 1
-        noise = torch.rand(len(positions), 1, generator=torch.Generator().manual_seed(seed))
+        noise = torch.stack([torch.rand(1, generator=torch.Generator().manual_seed(seed)) for seed in seeds.tolist()])
         return positions.unsqueeze(1) + noise / 2
 
 
@@ -45,7 +45,7 @@ def make_pool(classes=100, size=7):
     return TrainingPool(data, size, seed=3, batch_size=50, workers=0)
 
 
-@pytest.mark.parametrize("classes", [5, 100], ids=["a pool smaller than a block", "some blocks of many"])
+@pytest.mark.parametrize("classes", [5, 100], ids=["all proxies", "some of many proxies"])
 def test_origins_are_the_very_images_of_the_pool(classes):
     pool, network = make_pool(classes), Scale()
     embedded = pool.embed(network, problem=4)  # (C, 7, 1)

@@ -48,7 +48,6 @@ class Counter(Watcher):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Extract and write sixteen images at a time, so that a few images are several blocks."""
-    monkeypatch.setattr("ccp_dml.data.loading.BLOCK", 16)
     monkeypatch.setattr("ccp_dml.runs.frozen.BLOCK", 16)
 
 

@@ -35,7 +35,7 @@ class DrawnItems:
     def __len__(self) -> int:
         return self.count
 
-    def load(self, positions: torch.Tensor, seed: int | None) -> torch.Tensor:  # noqa: ARG002
+    def load(self, positions: torch.Tensor, seeds: torch.Tensor | None) -> torch.Tensor:  # noqa: ARG002
         raise AssertionError("a gallery needs no network inputs")
 
     def name(self, position: int) -> str:

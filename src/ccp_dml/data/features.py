@@ -26,7 +26,7 @@ class FeatureRows:
     def __len__(self) -> int:
         return len(self.features)
 
-    def load(self, positions: Tensor, seed: int | None) -> Tensor:  # noqa: ARG002 the seed belongs to every source
+    def load(self, positions: Tensor, seeds: Tensor | None) -> Tensor:  # noqa: ARG002 seeds belong to every source
         return self.features[positions]
 
     def name(self, position: int) -> str:

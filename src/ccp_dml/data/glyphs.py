@@ -82,10 +82,10 @@ class GlyphSource:
     def __len__(self) -> int:
         return len(self.images)
 
-    def load(self, positions: Tensor, seed: int | None) -> Tensor:
+    def load(self, positions: Tensor, seeds: Tensor | None) -> Tensor:
         images = self.images[positions]
-        if seed is not None:
-            images = augment(images, randomness.generator(seed, "augment"))
+        if seeds is not None:
+            images = augment(images, seeds)
         return images.expand(-1, 3, -1, -1)
 
     def name(self, position: int) -> str:
@@ -101,15 +101,16 @@ class GlyphSource:
         return digest(inspect.getsource(augment), tensor_digest([("images", self.images[positions])]))
 
 
-def augment(images: Tensor, generator: torch.Generator) -> Tensor:
+def augment(images: Tensor, seeds: Tensor) -> Tensor:
     """Small turns, shears, stretches and shifts, and in every second image light for dark: uint8 (B, 1, H, W)."""
-    count = len(images)
+    generator = torch.Generator()
+    drawn = torch.stack([torch.rand(7, generator=generator.manual_seed(seed)) for seed in seeds.tolist()])  # (B, 7)
     spread = torch.tensor([[0.15, 0.2, 0.12], [0.2, 0.15, 0.12]])
-    place = torch.eye(2, 3) + spread * (2 * torch.rand(count, 2, 3, generator=generator) - 1)
+    place = torch.eye(2, 3) + spread * (2 * drawn[:, :6].view(-1, 2, 3) - 1)
     grid = F.affine_grid(place, list(images.shape), align_corners=False)
     # Reflection keeps the paper's grey and texture at the border.
     moved = F.grid_sample(images.float(), grid, padding_mode="reflection", align_corners=False)
-    inverted = torch.rand(count, 1, 1, 1, generator=generator) < 0.5
+    inverted = drawn[:, 6].view(-1, 1, 1, 1) < 0.5
     return torch.where(inverted, 255 - moved, moved).round().to(torch.uint8)
 
 

@@ -52,11 +52,11 @@ class ImageFiles:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def load(self, positions: Tensor, seed: int | None) -> Tensor:
+    def load(self, positions: Tensor, seeds: Tensor | None) -> Tensor:
         images = (self.pixels(position) for position in positions.tolist())
-        if seed is None:
+        if seeds is None:
             return torch.stack([self._eval_transform(image) for image in images])
-        return torch.stack(apply_seeded(self._train_transform, images, seed))
+        return torch.stack(apply_seeded(self._train_transform, images, seeds.tolist()))
 
     def name(self, position: int) -> str:
         return os.fsencode(self.paths[position]).decode("utf-8", errors="replace")  # pages and JSON hold no stray bytes

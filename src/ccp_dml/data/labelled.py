@@ -19,11 +19,12 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def load(self, positions: Tensor, seed: int | None) -> Tensor:
+    def load(self, positions: Tensor, seeds: Tensor | None) -> Tensor:
         """Load network inputs (B, ...): uint8 images (B, 3, H, W) or float features (B, F).
 
-        With `seed` None the evaluation transform applies; otherwise the training augmentation, which is a pure function
-        of `positions` and `seed`: no global random state is read or left changed.
+        With `seeds` None the evaluation transform applies; otherwise the training augmentation, with one seed (B,) per
+        item. What an item looks like depends on the item and its own seed alone, not on what is loaded beside it; no
+        global random state is read or left changed.
         """
 
     def name(self, position: int) -> str:
@@ -48,9 +49,9 @@ class LabelledSet:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def load(self, rows: Tensor, seed: int | None = None) -> Tensor:
+    def load(self, rows: Tensor, seeds: Tensor | None = None) -> Tensor:
         """Load network inputs (B, ...) of the given rows of this set; see `Source.load`."""
-        return self.source.load(self.positions[rows], seed)
+        return self.source.load(self.positions[rows], seeds)
 
     def of_classes(self, classes: Sequence[int]) -> "LabelledSet":
         """Select `classes`, whose labels become 0, 1, ... in the order given."""

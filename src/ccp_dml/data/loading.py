@@ -1,5 +1,6 @@
 """Load rows as batches, in the main process or in workers, with the same result."""
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 
@@ -11,13 +12,10 @@ from ccp_dml.data.labelled import LabelledSet, Source
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.views import FeatureViews
 from ccp_dml.errors import UserError
-from ccp_dml.foundation import randomness
+from ccp_dml.foundation.randomness import seeds_of_rows
 
 Batch = tuple[Tensor, Tensor]  # inputs (B, ...), labels (B,)
-BLOCK = 128
-"""Images that are augmented together outside training. A constant: how many fit into memory must not matter."""
-
-Request = tuple[list[int], int | None]  # rows of one whole batch; the seed of their augmentation, None for evaluation
+Request = tuple[list[int], list[int] | None]  # rows of one batch; the seeds of their augmentation, None for evaluation
 
 
 def auto_workers(source: Source) -> int:
@@ -34,8 +32,9 @@ def loader_processes(wanted: int | None, source: Source) -> int:
 class TrainingBatches:
     """An endless iterator of class-balanced, augmented batches: inputs (B, ...) and labels (B,).
 
-    A worker loads a whole batch, whose augmentation is seeded by (seed, epoch, position): the number of workers changes
-    nothing but the speed. The state counts the batches handed out, not those that workers have prepared.
+    A worker loads a whole batch. Its rows are augmented by seeds of their own, which follow from seed, epoch, position
+    and place in the global batch: neither the number of workers nor that of ranks changes what a row looks like. The
+    state counts the batches handed out, not those that workers have prepared.
     """
 
     def __init__(
@@ -74,29 +73,17 @@ def evaluation_batches(data: LabelledSet, batch_size: int, workers: int = 0) -> 
 
 
 def load_rows(
-    data: LabelledSet, rows: Tensor, seed: int | None, batch_size: int, workers: int = 0, skip: int = 0
+    data: LabelledSet, rows: Tensor, seeds: Tensor | None, batch_size: int, workers: int = 0
 ) -> Iterator[Batch]:
     """Load the given `rows` (n,) in order: inputs (B, ...) and labels (B,), at most `batch_size` at once.
 
-    With a `seed` under the training augmentation, which differs between repetitions of a row; otherwise under the
-    evaluation transform. What a row looks like depends neither on `batch_size` nor on how many of the first rows are
-    left out; with a `seed`, `skip` must be a multiple of `BLOCK`.
+    With `seeds` (n,) under the training augmentation, otherwise under the evaluation transform. What a row looks like
+    depends neither on `batch_size` nor on the other rows.
     """
-    requests = _seeded(rows, seed)[skip // BLOCK :] if seed is not None else _plain(rows[skip:], batch_size)
+    seeds_of_batches = itertools.repeat(None) if seeds is None else map(Tensor.tolist, seeds.split(batch_size))
+    requests = list(zip(map(Tensor.tolist, rows.split(batch_size)), seeds_of_batches, strict=False))
     loader = _loader(data, requests, min(workers, len(requests)), pin_memory=False, persistent=False)
-    for inputs, labels in map(_checked, loader):
-        yield from zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
-
-
-def _plain(rows: Tensor, batch_size: int) -> list[Request]:
-    return [(block.tolist(), None) for block in rows.split(batch_size)]
-
-
-def _seeded(rows: Tensor, seed: int) -> list[Request]:
-    return [
-        (block.tolist(), randomness.derive_seed(seed, "block", number))
-        for number, block in enumerate(rows.split(BLOCK))
-    ]
+    yield from map(_checked, loader)
 
 
 class _TrainingRequests:
@@ -110,7 +97,8 @@ class _TrainingRequests:
         epoch, position = self._sampler.epoch, self._sampler.position
         while True:
             rows = self._sampler.batch(epoch, position)
-            yield rows.tolist(), randomness.derive_seed(self._seed, "augmentation", epoch, position, self._sampler.rank)
+            seeds = seeds_of_rows(self._sampler.batch_size, self._seed, "augmentation", epoch, position)
+            yield rows.tolist(), seeds[self._sampler.own].tolist()
             position += 1
             if position == len(self._sampler):
                 epoch, position = epoch + 1, 0
@@ -123,9 +111,9 @@ class _RequestedBatches(Dataset[Batch | UserError]):
         self._data = data
 
     def __getitem__(self, request: Request) -> Batch | UserError:
-        rows = torch.tensor(request[0])
+        rows, seeds = torch.tensor(request[0]), None if request[1] is None else torch.tensor(request[1])
         try:
-            return self._data.load(rows, request[1]), self._data.labels[rows]
+            return self._data.load(rows, seeds), self._data.labels[rows]
         except UserError as error:
             return error  # DataLoader would wrap a raised error's sentence in the worker's stack trace
 

@@ -66,15 +66,19 @@ class ClassBalancedBatches:
         self.classes_per_batch = classes_per_batch
         self.images_per_class = images_per_class
         self.seed = seed
-        self.rank = rank
         self.epoch = 0
         self.position = 0
         self._class_ids: list[int] = classes.tolist()
         self._rows_of_class = [rows.tolist() for rows in labels.argsort(stable=True).split(counts.tolist())]
         share = classes_per_batch // world_size * images_per_class
-        self._own = slice(rank * share, (rank + 1) * share)
-        self._length = max(1, len(labels) // (classes_per_batch * images_per_class))
+        self.own = slice(rank * share, (rank + 1) * share)  # this rank's rows of a global batch
+        self._length = max(1, len(labels) // self.batch_size)
         self._planned: tuple[int, Tensor] | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Count the rows of a global batch."""
+        return self.classes_per_batch * self.images_per_class
 
     @property
     def small_classes(self) -> dict[int, int]:
@@ -98,7 +102,7 @@ class ClassBalancedBatches:
         """Give this rank's rows of the batch at `position` of `epoch`, wherever the iteration stands."""
         if self._planned is None or self._planned[0] != epoch:
             self._planned = epoch, self._plan(epoch)
-        return self._planned[1][position, self._own]
+        return self._planned[1][position, self.own]
 
     def advance(self) -> None:
         """Count the current batch as handed out."""

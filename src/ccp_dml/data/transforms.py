@@ -1,7 +1,7 @@
 """Turn images into network inputs: the evaluation's view, and random views that networks learn from."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,11 +72,17 @@ def eval_transform(resize: int = 256, crop: int = 227) -> ImageTransform:
     return v2.Compose([v2.PILToTensor(), v2.Resize(resize), v2.CenterCrop(crop)])
 
 
-def apply_seeded(transform: ImageTransform, images: Iterable[Image.Image | Tensor], seed: int) -> list[Tensor]:
-    """Transform each image at random, as a pure function of `images` and `seed`.
+def apply_seeded(
+    transform: ImageTransform, images: Iterable[Image.Image | Tensor], seeds: Sequence[int]
+) -> list[Tensor]:
+    """Transform each image at random, as a pure function of the image and its own seed.
 
     torchvision draws from torch's global CPU generator, whose state is therefore put aside and restored.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the accelerators, too
-        return [transform(image) for image in images]
+        return [_apply_seeded(transform, image, seed) for image, seed in zip(images, seeds, strict=True)]
+
+
+def _apply_seeded(transform: ImageTransform, image: Image.Image | Tensor, seed: int) -> Tensor:
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the accelerators, too
+    return transform(image)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ccp_dml.data.labelled import DataHalves, LabelledSet, Source
 from ccp_dml.foundation.digests import digest
-from ccp_dml.foundation.randomness import generator
 
 
 class FeatureViews:
@@ -32,15 +31,15 @@ class FeatureViews:
     def __len__(self) -> int:
         return len(self.images)
 
-    def load(self, positions: Tensor, seed: int | None) -> Tensor:
-        """Load features (B, F): view 0, or with a seed one of the augmented views, drawn for each item by itself."""
+    def load(self, positions: Tensor, seeds: Tensor | None) -> Tensor:
+        """Load features (B, F): view 0, or with seeds the augmented view that each item's own seed draws."""
         rows = self._row_of_position[positions]
         if (rows < 0).any():
             raise IndexError("these items were not seen: there are no features of them")
         chosen = torch.zeros_like(rows)
         augmented = len(self.views) - 1
-        if seed is not None and augmented > 0:
-            chosen = torch.randint(1, augmented + 1, rows.shape, generator=generator(seed, "view"))
+        if seeds is not None and augmented > 0:
+            chosen = 1 + seeds % augmented
         return torch.from_numpy(self.views[chosen.numpy(), rows.numpy()]).float()
 
     def name(self, position: int) -> str:
@@ -68,7 +67,7 @@ class Unaugmented:
     def __len__(self) -> int:
         return len(self.source)
 
-    def load(self, positions: Tensor, seed: int | None) -> Tensor:  # noqa: ARG002 that is its purpose
+    def load(self, positions: Tensor, seeds: Tensor | None) -> Tensor:  # noqa: ARG002 that is its purpose
         return self.source.load(positions, None)
 
     def name(self, position: int) -> str:

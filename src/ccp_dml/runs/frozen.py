@@ -10,17 +10,20 @@ import torch
 
 from ccp_dml.config.schema import Config, ModelConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
-from ccp_dml.data.loading import BLOCK, load_rows, loader_processes
+from ccp_dml.data.loading import load_rows, loader_processes
 from ccp_dml.data.views import with_features
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, tensor_digest
 from ccp_dml.foundation.files import cache_home
-from ccp_dml.foundation.randomness import derive_seed
+from ccp_dml.foundation.randomness import seeds_of_rows
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.runs.build import build_fabric, build_network
 from ccp_dml.runs.feature_store import FeatureStore
 from ccp_dml.runs.watcher import Watcher
+
+BLOCK = 128
+"""Rows by which an unfinished entry of the cache grows: after an interruption, extraction goes on behind them."""
 
 VIEWS_SEED = 0
 """Seed of the stored views' augmentation. It is not the run's: all repeats of a benchmark share the features."""
@@ -102,7 +105,7 @@ class FrozenFeatures:
         backbone, store = self.backbone(config), store_of(config)
         shape = (views, len(part), backbone.linear.in_features)
         images = part.source.signature(part.positions)
-        key = digest(self._digest, images, f"{shape} {config.run.precision_outside_training} {BLOCK}")
+        key = digest(self._digest, images, f"{shape} {config.run.precision_outside_training} one seed per row")
         found = store.read(key, shape)
         if found is None:
             description = {"data": config.data.name, "backbone": config.model.backbone, "images": len(part)}
@@ -134,18 +137,15 @@ def digest_of(network: Embedder) -> str:
 def extract(config: Config, network: Embedder, part: LabelledSet, views: int, skip: int) -> Iterator[np.ndarray]:
     """Compute features (B, F) in half precision, piece by piece: all images in view 0, then all in view 1, and so on.
 
-    The first `skip` rows are left out; they must end with a block.
+    The first `skip` rows are left out.
     """
     fabric = build_fabric(config.run.device, config.run.precision_outside_training)
     network.to(fabric.device)
     workers = loader_processes(config.run.workers, part.source)
     for view in range(views):
-        rows = torch.arange(len(part))
-        first = max(0, skip - view * len(part))
-        if first >= len(part):
-            continue
-        seed = None if view == 0 else derive_seed(VIEWS_SEED, "view", view)
-        for inputs, _ in load_rows(part, rows, seed, config.run.evaluation_batch, workers, skip=first):
+        rows = torch.arange(max(0, skip - view * len(part)), len(part))
+        seeds = None if view == 0 else seeds_of_rows(len(part), VIEWS_SEED, "view", view)[rows]
+        for inputs, _ in load_rows(part, rows, seeds, config.run.evaluation_batch, workers):
             with fabric.autocast():
                 features = network.features(inputs.to(fabric.device))
             yield features.half().cpu().numpy()

@@ -37,7 +37,7 @@ def training_precision(
 def first_inputs(config: Config, learned: LabelledSet) -> Tensor:
     """Make a batch (B, ...) of the run's size and shape: its first training image, repeated."""
     batch = config.train.classes_per_batch * config.train.images_per_class
-    sample = learned.load(torch.arange(1), seed=0)
+    sample = learned.load(torch.arange(1), torch.arange(1))
     return sample.expand(batch, *sample.shape[1:]).contiguous()
 
 

@@ -38,7 +38,7 @@ def test_layouts(tmp_path, packed, folder):
     assert (len(halves.train), len(halves.test.queries)) == (20, 10)
     assert halves.train.class_names == halves.test.queries.class_names == tuple("0123456789")
     assert halves.test.gallery is None
-    inputs = halves.train.load(torch.tensor([13, 2]), seed=3)
+    inputs = halves.train.load(torch.tensor([13, 2]), torch.tensor([3, 4]))
     assert inputs.shape == (2, 3, 28, 28)
     assert inputs.dtype == torch.uint8
     assert inputs[:, :, 0, 0].tolist() == [[3] * 3, [2] * 3]

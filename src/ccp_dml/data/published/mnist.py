@@ -40,7 +40,7 @@ class DigitImages:
     def __len__(self) -> int:
         return len(self.images)
 
-    def load(self, positions: Tensor, seed: int | None) -> Tensor:  # noqa: ARG002 the seed belongs to every source
+    def load(self, positions: Tensor, seeds: Tensor | None) -> Tensor:  # noqa: ARG002 seeds belong to every source
         return self.images[positions][:, None].expand(-1, 3, -1, -1)
 
     def name(self, position: int) -> str:
