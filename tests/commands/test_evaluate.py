@@ -64,7 +64,7 @@ def test_a_run_is_scored_where_its_data_have_moved_to(trained_runs, features, tm
     refused(capsys, [run], "features.npz")
     assert main(["evaluate", str(run), "--set", f"data.path={moved}", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["map_at_r"] == recorded["map_at_r"]
-    refused(capsys, [run, "--set", "model.embedding_dim=5"], "only where files are and how to compute")
+    refused(capsys, [run, "--set", "model.embedding_dim=5"], "only where files are, how to compute and what to score")
 
 
 def test_untrained_weights_are_no_score_to_beat(image_folder, capsys):

@@ -54,8 +54,10 @@ def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
         logbook = Logbook.reopen(folder)
         config = logbook.config() if wanted is None else logbook.continue_with(wanted)
         if logbook.result is not None and wanted is None:
-            err.print(f"{folder} is finished already.", highlight=False, soft_wrap=True)
-            return print_result(folder, logbook.result)
+            if logbook.best_is_intact():
+                err.print(f"{folder} is finished already.", highlight=False, soft_wrap=True)
+                return print_result(folder, logbook.result)
+            err.print(f"{logbook.best_file} is lost or damaged, and is written again.", highlight=False, soft_wrap=True)
     else:
         assert wanted is not None
         config = wanted

@@ -1,52 +1,73 @@
 """Checkpoints and weights: plain tensors and numbers, read without running code from them."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import atomic
+from ccp_dml.foundation.seals import (
+    DamagedError,
+    blank_seal,
+    check_safetensors,
+    check_torch_file,
+    metadata_of,
+    note_of,
+    seal_safetensors,
+    seal_torch_file,
+)
 
-NOTE = "note"
 
+def save_checkpoint(path: Path, state: dict[str, Any], before: Path | None = None) -> None:
+    """Save nested dictionaries of tensors, numbers and strings, sealed.
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Save nested dictionaries of tensors, numbers and strings."""
+    What `path` held is kept as `before`, if that is given; a kill may leave it there alone.
+    """
     try:
         with atomic(path) as scratch:
             torch.save(state, scratch)
+            seal_torch_file(scratch)
+            if before is not None and path.exists():
+                os.replace(path, before)
     except (OSError, RuntimeError) as error:  # torch has no error of its own for a full disk
         raise cannot_write(path, error) from None
 
 
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read a checkpoint without ever running code from it."""
+    """Read a checkpoint without ever running code from it; raise a DamagedError where it is not what was written."""
     try:
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        check_torch_file(path)
+        state = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise UserError(
             f"{path} does not exist, so there is nothing to resume; start the run without --resume."
         ) from None
+    except DamagedError:
+        raise
     except Exception as error:
-        raise UserError(
+        raise DamagedError(
             f"{path} is not a readable checkpoint ({type(error).__name__}); start again in a new --out."
         ) from None
+    if not isinstance(state, dict):
+        raise DamagedError(f"{path} is not a readable checkpoint (it holds a {type(state).__name__}).")
     return state
 
 
 def save_weights(path: Path, weights: dict[str, Tensor], note: str | None = None) -> None:
-    """Save named tensors and, beside them, a note in words.
+    """Save named tensors and, beside them, a note in words, sealed.
 
-    There is one note and not many, because safetensors writes several in random order: equal files would differ.
+    Seal and note are one entry, because safetensors writes several in random order: equal files would differ.
     """
     tensors = {name: value.contiguous().cpu() for name, value in weights.items()}
     try:
         with atomic(path) as scratch:
-            save_file(tensors, scratch, None if note is None else {NOTE: note})
+            save_file(tensors, scratch, blank_seal(note))
+            seal_safetensors(scratch)
     except (OSError, SafetensorError) as error:
         raise cannot_write(path, error) from None
 
@@ -57,7 +78,9 @@ def cannot_write(path: Path, error: Exception) -> UserError:
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
+    """Read named tensors; raise a DamagedError where they are not what was written."""
     try:
+        check_safetensors(path)
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} cannot be read as safetensors weights: {error}.") from None
@@ -65,8 +88,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 def load_note(path: Path) -> str | None:
     """Read the note that was saved with the tensors, if any."""
-    with safe_open(path, framework="pt") as file:
-        return (file.metadata() or {}).get(NOTE)
+    return note_of(metadata_of(path))
 
 
 def random_states() -> dict[str, Tensor]:

@@ -26,6 +26,11 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=BYTES)).hexdigest()
 
 
+def content_digest(content: bytes) -> str:
+    """Digest bytes as `file_digest` does a file that holds them."""
+    return hashlib.blake2b(content, digest_size=BYTES).hexdigest()
+
+
 def tensor_digest(named: Iterable[tuple[str, Tensor]]) -> str:
     """Digest tensors with their names, types and shapes, on whatever device and in whatever order."""
     total: list[str | bytes] = []

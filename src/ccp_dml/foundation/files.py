@@ -53,7 +53,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, as_json(value))
+
+
+def as_json(value: Any) -> str:
+    """Write a value as the text of a JSON file."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:

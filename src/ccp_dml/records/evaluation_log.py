@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.digests import content_digest
 from ccp_dml.foundation.files import write_text
 from ccp_dml.records import layout
+from ccp_dml.records.checksums import refuse_changed
 
 Row = dict[str, Any]
 
@@ -24,6 +26,7 @@ class EvaluationLog:
 
     def rows(self, *, may_be_torn: bool) -> list[Row]:
         """Read all lines. With `may_be_torn`, as while the run trains, a last line without its end is left out."""
+        refuse_changed(self.file)
         lines = self._whole_lines() if may_be_torn else self._lines()
         return [self._row(line, number) for number, line in enumerate(lines, start=1)]
 
@@ -32,10 +35,15 @@ class EvaluationLog:
         lines = self._whole_lines()
         return int(self._row(lines[-1], len(lines))["step"]) if lines else 0
 
-    def forget_after(self, step: int) -> None:
-        """Drop the lines after `step`, where the checkpoint stands; raise if the line of that step itself is lost.
+    def digest(self) -> str:
+        """Digest the lines written so far."""
+        return content_digest("".join(self._whole_lines()).encode())
 
-        The checkpoint is written after the line: a kill in between leaves a line that will be written again.
+    def forget_after(self, step: int, digest: str | None = None) -> None:
+        """Drop the lines after `step`, where the checkpoint stands; raise if lines up to there are lost or changed.
+
+        The checkpoint is written after the line: a kill in between leaves a line that will be written again. `digest`
+        is that of the lines up to `step`; None where the checkpoint does not tell.
         """
         kept, last = [], 0
         for number, line in enumerate(self._whole_lines(), start=1):
@@ -48,6 +56,11 @@ class EvaluationLog:
             raise UserError(
                 f"{self.file} has lost the lines up to step {step}, where the checkpoint stands; restore the file, or "
                 "start another run."
+            )
+        if digest not in (None, content_digest("".join(kept).encode())):
+            raise UserError(
+                f"{self.file} is not what was written up to step {step}, where the checkpoint stands; restore the "
+                "file, or start another run."
             )
         write_text(self.file, "".join(kept))
 

@@ -21,25 +21,34 @@ import torch
 from ccp_dml.config.layers import differing, flatten, parse_setting, resolve
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
-from ccp_dml.foundation.checkpoint import load_checkpoint, save_checkpoint, save_weights
-from ccp_dml.foundation.files import write_json, write_text
+from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
+from ccp_dml.foundation.digests import digest
+from ccp_dml.foundation.files import as_json, write_json, write_text
+from ccp_dml.foundation.seals import DamagedError, check_safetensors
 from ccp_dml.records import layout
+from ccp_dml.records.checksums import forget_checksums, write_checksums
 from ccp_dml.records.documents import read_json
 from ccp_dml.records.evaluation_log import EvaluationLog, Row
 
-MAY_CHANGE = frozenset(
-    {"train.max_steps", "run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger"}
-)
-"""Keys that a resumed run may set anew: how long it trains, on which machine, and where it logs. None of them changes
-what a step computes."""
-
-HOW_IT_RUNS = MAY_CHANGE - {"train.max_steps"}
+HOW_IT_RUNS = frozenset({"run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger"})
 """Keys that do not change a result: a finished run stays valid when they differ."""
+
+HOW_IT_IS_SCORED = frozenset({"protocol.recall_at"})
+"""Keys that matter to the test scores alone."""
+
+MAY_CHANGE = HOW_IT_RUNS | HOW_IT_IS_SCORED | {"train.max_steps", "data.duplicates", "run.map_points"}
+"""Keys that a resumed run may set anew: how long it trains, on which machine, where it logs, what it draws, and how it
+is scored. None of them changes what a step computes."""
 
 WHERE_FILES_ARE = frozenset({"data.root", "data.path", "model.weights"})
 
-WHERE_AND_HOW = WHERE_FILES_ARE | {"run.cache", "run.device", "run.evaluation_batch", "run.workers"}
-"""Keys that may be set when a finished run is scored: files move, and machines differ."""
+MAY_DIFFER_IN_SCORING = (
+    WHERE_FILES_ARE | HOW_IT_IS_SCORED | {"run.cache", "run.device", "run.evaluation_batch", "run.workers"}
+)
+"""Keys that may be set when a finished run is scored: files move, machines differ, and questions change."""
+
+SETTINGS = "settings"  # the digest of the settings, among what environment.json records
+OWNER, LOG_DIGEST = "belongs_to", "log_digest"  # what a checkpoint holds besides the state
 
 PACKAGES = ("ccp-dml", "torch", "torchvision", "timm", "lightning-fabric", "pytorch-metric-learning", "numpy", "pillow")
 
@@ -53,7 +62,11 @@ class Logbook:
         self.new_config: Config | None = None  # what a resumed run goes on with, where it differs from before
         self.pins: dict[str, str] = {}  # digests of what the run depends on and its checkpoint does not hold
         self.evaluations = EvaluationLog(folder)
+        self._settings: str | None = None  # their digest, once it is known
+        self.log_digest: str | None = None  # of the evaluations up to the checkpoint that was read
+        self.notes: list[str] = []  # what a resumed run's user should know
         self.checkpoint_file = folder / layout.CHECKPOINT
+        self.previous_checkpoint_file = folder / layout.PREVIOUS_CHECKPOINT
         self.best_file = folder / layout.BEST_WEIGHTS
         self.result_file = folder / layout.RESULT
         self.config_file = folder / layout.CONFIG
@@ -91,16 +104,20 @@ class Logbook:
             return self._go_on(step)
         config, command = self.new_run
         try:
-            write_json(self.environment_file, {**environment(command), **self.pins})
+            own = {SETTINGS: settings_digest(config)}
+            write_json(self.environment_file, {**environment(command), **self.pins, **own})
             write_text(self.config_file, tomli_w.dumps(config.as_tables()))
         except OSError as error:
             raise UserError(f"{self.folder} cannot be written ({error.strerror}); give --out another folder.") from None
 
     def _go_on(self, step: int) -> None:
         """Drop what the resumed run will write again: lines after its checkpoint, the result of fewer steps."""
-        self.evaluations.forget_after(step)
+        self.evaluations.forget_after(step, self.log_digest)
+        before = dict(flatten(self.config().as_tables()))
+        forget_checksums(self.folder)
         if self.new_config is not None:
-            if self.new_config.train.max_steps != self.config().train.max_steps:
+            after = dict(flatten(self.new_config.as_tables()))
+            if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS)):
                 self.result_file.unlink(missing_ok=True)  # else the longer run would look finished when it is killed
             write_text(self.config_file, tomli_w.dumps(self.new_config.as_tables()))
 
@@ -123,12 +140,11 @@ class Logbook:
         return self._pinned("precision") if self.new_run is None else None
 
     def _pin(self, name: str, digest: str, what: str, remedy: str) -> None:
-        if self.new_run is not None:
-            self.pins[name] = digest
-        elif self._pinned(name) != digest:
+        if self.new_run is None and self._pinned(name) != digest:
             raise UserError(
                 f"{what} are not those that {self.folder} was trained with; {remedy}, or start another run."
             )
+        self.pins[name] = digest
 
     def _pinned(self, name: str) -> str:
         """Read a digest that was recorded when the run began."""
@@ -142,8 +158,15 @@ class Logbook:
         return recorded
 
     def config(self) -> Config:
-        """Read the configuration that the run was started with."""
-        return resolve([str(self.config_file)]).config
+        """Read the configuration that the run was started with; raise if it was changed since."""
+        config = resolve([str(self.config_file)]).config
+        began_with = (read_json(self.environment_file) or {}).get(SETTINGS)  # older versions did not record it
+        if began_with not in (None, settings_digest(config)):
+            raise UserError(
+                f"{self.config_file} is not what the run began with: settings of its training have changed; restore "
+                "it, or start another run."
+            )
+        return config
 
     def config_here(self, settings: Sequence[str]) -> Config:
         """Read the configuration for scoring the run here.
@@ -151,11 +174,12 @@ class Logbook:
         `settings` may tell where files are and how to compute, and nothing else.
         """
         for key in (key for text in settings for key, _ in flatten(parse_setting(text).tables)):
-            if key not in WHERE_AND_HOW:
+            if key not in MAY_DIFFER_IN_SCORING:
                 raise UserError(
-                    f"--set {key}: a run is scored with the settings it was trained with; only where files are and how "
-                    f"to compute may be set: {', '.join(sorted(WHERE_AND_HOW))}."
+                    f"--set {key}: a run is scored with the settings it was trained with; only where files are, how to "
+                    f"compute and what to score may be set: {', '.join(sorted(MAY_DIFFER_IN_SCORING))}."
                 )
+        self.config()
         return resolve([str(self.config_file)], settings).config
 
     def continue_with(self, wanted: Config) -> Config:
@@ -179,25 +203,79 @@ class Logbook:
         return self.evaluations.rows(may_be_torn=False)
 
     def save(self, state: dict[str, Any]) -> None:
-        """Write the checkpoint that a resumed run starts from."""
-        save_checkpoint(self.checkpoint_file, state)
+        """Write the checkpoint that a resumed run starts from, and keep the one before it."""
+        state = {**state, OWNER: self._owner(), LOG_DIGEST: self.evaluations.digest()}
+        save_checkpoint(self.checkpoint_file, state, before=self.previous_checkpoint_file)
 
     def last_state(self, device: torch.device) -> dict[str, Any] | None:
-        """Read the last checkpoint; None if the run was killed before its first."""
-        return load_checkpoint(self.checkpoint_file, device) if self.checkpoint_file.exists() else None
+        """Read the last checkpoint; where it is damaged, the one before; None if the run was killed before its first.
+
+        A run that starts from the one before computes the same steps again, and comes to the same result.
+        """
+        newest, before = self.checkpoint_file, self.previous_checkpoint_file
+        if not newest.exists() and not before.exists():
+            return None
+        try:
+            state = load_checkpoint(newest if newest.exists() else before, device)
+        except DamagedError as error:
+            if not before.exists():
+                raise UserError(f"{error} There is no earlier one; start again in a new --out.") from None
+            state = load_checkpoint(before, device)
+            self.notes.append(f"{error} The checkpoint before it is taken; the result will be the same.")
+        owner, self.log_digest = state.pop(OWNER, None), state.pop(LOG_DIGEST, None)
+        if owner is None:
+            self.notes.append(f"The checkpoint in {self.folder} has no checksum: an earlier version wrote it.")
+        elif owner != self._owner():
+            raise UserError(
+                f"The checkpoint in {self.folder} belongs to another run: to other settings, another seed or other "
+                "data; restore the run's own, or start another run."
+            )
+        return state
+
+    def _owner(self) -> str:
+        """Digest what a checkpoint belongs to: settings, seed, data and frozen backbone."""
+        if self._settings is None:
+            self._settings = settings_digest(self.new_run[0] if self.new_run is not None else self.config())
+        return digest(self._settings, *(self.pins.get(name, "") for name in ("data", "frozen_backbone")))
 
     def save_best(self, weights: dict[str, torch.Tensor]) -> None:
         """Write the weights of the best evaluation so far."""
         save_weights(self.best_file, weights)
 
+    def best_weights(self) -> dict[str, torch.Tensor]:
+        """Read the weights of the best evaluation; note where they have no checksum."""
+        try:
+            if not check_safetensors(self.best_file):
+                self.notes.append(f"{self.best_file} has no checksum: an earlier version wrote it.")
+            return load_weights(self.best_file)
+        except DamagedError as error:
+            raise UserError(
+                f"{error} `ccp train --resume --out {self.folder}` writes it again from the checkpoint."
+            ) from None
+
+    def best_is_intact(self) -> bool:
+        """Tell whether the best weights are there, and are what was written."""
+        try:
+            check_safetensors(self.best_file)
+        except (OSError, DamagedError):
+            return False
+        return True
+
     def finish(self, result: dict[str, Any]) -> None:
         """Write the result. It comes last: a folder with a result is complete."""
+        write_checksums(self.folder, as_json(result))
         write_json(self.result_file, result)
 
     @property
     def result(self) -> dict[str, Any] | None:
         """Read the result; None while the run is unfinished."""
         return read_json(self.result_file, remedy="remove it, and --resume scores the run again")
+
+
+def settings_digest(config: Config) -> str:
+    """Digest the settings that decide what a run computes; where files are is left out, their content is pinned."""
+    tables = dict(flatten(config.as_tables()))
+    return digest(*(f"{key}={tables[key]!r}" for key in sorted(tables.keys() - MAY_CHANGE - WHERE_FILES_ARE)))
 
 
 def environment(command: Sequence[str]) -> dict[str, Any]:

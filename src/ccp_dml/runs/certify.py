@@ -18,11 +18,12 @@ from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import load_rows, loader_processes
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import embed
-from ccp_dml.foundation.files import write_json
+from ccp_dml.foundation.files import as_json
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
+from ccp_dml.records.checksums import replace_document
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import read_problem
 from ccp_dml.records.run_folder import RunFolder
@@ -101,7 +102,7 @@ def write_certificate(
             for name, part in embedded.items()
         },
     }
-    write_json(logbook.folder / layout.CERTIFICATE, certificate)
+    replace_document(logbook.folder / layout.CERTIFICATE, as_json(certificate))
     return certificate
 
 

@@ -14,7 +14,6 @@ from ccp_dml.data.labelled import TestSet
 from ccp_dml.data.loading import evaluation_batches, loader_processes
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES, embed, spread
-from ccp_dml.foundation.checkpoint import load_weights
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 from ccp_dml.models.embedder import Embedder
@@ -59,6 +58,8 @@ def evaluate_runs(folders: Sequence[Path], watcher: Watcher, settings: Sequence[
         book.pin_backbone(frozen.backbone_digest(config))
         seen = frozen.test_inputs(config, test, watcher)
         embedded[name] = embed_test(config, load_network(book, config, seen), seen)
+        for note in book.notes:
+            watcher.note(note)
     recall_at = next(iter(runs.values()))[1].protocol.recall_at
     scores = {name: score_embeddings(parts, recall_at) for name, parts in embedded.items()}
     if len(runs) == 1:
@@ -103,7 +104,7 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
     model = trained_part(config.model).model_copy(update={"weights": None, "pretrained": False})
     network = build_network(model, test.queries, config.run.seed)
     try:
-        network.load_state_dict(load_weights(logbook.best_file))
+        network.load_state_dict(logbook.best_weights())
     except RuntimeError:
         raise UserError(
             f"{logbook.best_file} does not fit the network that {logbook.config_file} describes: one of the "

@@ -113,11 +113,15 @@ def train_on_classes(
 
     state = logbook.last_state(fabric.device) if resume else None
     if state is not None:
+        for note in logbook.notes:
+            watcher.note(note)
         run.load_state_dict(state)
         watcher.note(f"Resuming at step {run.trainer.step}.")
     else:
         start_head(network, config, learned, run.workers)
     logbook.begin(run.trainer.step)
+    if run.projections.best_of_run:
+        logbook.save_best(run.projections.best_of_run)  # the file may be damaged, or newer than the checkpoint
     watcher.start(config, run.trainer.step)
     run.run()
     rows = logbook.rows()

@@ -54,7 +54,7 @@ def load_run(folder: Path, device: str, settings: Sequence[str] = ()) -> Embeddi
         raise UserError(
             f"{folder} has no {logbook.best_file.name} yet; finish it with `ccp train --resume --out {folder}`."
         )
-    weights = load_weights(logbook.best_file)
+    weights = logbook.best_weights()
     width = input_width(config.model, weights, logbook.best_file)
     network, precision = joined_network(logbook, config, weights, width)
     record = RunFolder.read(folder)

@@ -132,7 +132,8 @@ class TrialRuns(PlanWatcher):
 
     def stopped(self, run: PlannedRun) -> None:
         self.study.tell(self.trials[run.name], state=TrialState.PRUNED)
-        (run.folder / layout.CHECKPOINT).unlink(missing_ok=True)  # nobody goes on here, and there may be many
+        for name in (layout.CHECKPOINT, layout.PREVIOUS_CHECKPOINT):
+            (run.folder / name).unlink(missing_ok=True)  # nobody goes on here, and there may be many
         self.shown.stopped(run)
 
     def finished(self, run: PlannedRun, result: dict[str, Any]) -> None:
