@@ -1,23 +1,20 @@
 """Training images per second against torchvision's ImageFolder with the same transforms in a DataLoader.
 
 Both decode the same files and end at crops of the same size; the pixels of the evaluation transform are compared, too.
-The times include starting and ending the loader, and processor time includes the loader processes.
+Both load in the main process, where processor time is counted exactly; loader processes would do the same in each. The
+image cache holds images that were resized once, as JPEG files or as plain pixels (`ccp data prepare --cache 256
+[--pixels]`).
 """
 
-import argparse
 import random
-import resource
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
-from rich.console import Console
-from rich.table import Table
+from side_by_side import Claim, compare, main
 from torch.utils.data import DataLoader, RandomSampler
 from torchvision.datasets import ImageFolder
 
@@ -30,7 +27,7 @@ from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.transforms import eval_transform, train_transform
 
 RESIZE, CROP, BATCH = 256, 227, 32
-SIZES = {"500 x 375": (500, 375), "1600 x 1200": (1600, 1200)}  # CUB's photographs; a small camera's
+SIZES = {(500, 375): 6, (1600, 1200): 1}  # of CUB's photographs and of a small camera's: batches that are timed
 
 
 def draw_images(folder: Path, classes: int, per_class: int, size: tuple[int, int]) -> None:
@@ -59,30 +56,20 @@ def labelled(inventory: Inventory, decoded_side: int | None = None) -> LabelledS
     return LabelledSet(source, torch.arange(len(paths)), labels, tuple(inventory.class_names.values()))
 
 
-def our_batches(data: LabelledSet, workers: int) -> Iterator[object]:
+def our_batches(data: LabelledSet) -> Iterator[object]:
     sampler = ClassBalancedBatches(data.labels, BATCH // 4, 4, seed=0)
-    return iter(TrainingBatches(data, sampler, seed=0, workers=workers))
+    return iter(TrainingBatches(data, sampler, seed=0))
 
 
-def their_batches(folder: Path, workers: int, count: int) -> Iterator[object]:
+def their_batches(folder: Path, count: int) -> Iterator[object]:
     data = ImageFolder(str(folder), transform=train_transform(RESIZE, CROP))
-    endless = RandomSampler(data, replacement=True, num_samples=BATCH * count)  # restarting workers would cost the peer
-    return iter(DataLoader(data, BATCH, sampler=endless, num_workers=workers))
+    drawn = RandomSampler(data, replacement=True, num_samples=BATCH * count)
+    return iter(DataLoader(data, BATCH, sampler=drawn))
 
 
-def seconds_of(batches: Callable[[], Iterator[object]], count: int) -> tuple[float, float]:
-    """Measure wall and processor seconds of `count` batches, the loader's start and end included."""
-    started, used = time.monotonic(), processor_seconds()
-    stream = batches()
+def loaded(batches: Iterator[object], count: int) -> None:
     for _ in range(count):
-        next(stream)
-    del stream  # ends the loader processes, whose time counts once they are gone
-    return time.monotonic() - started, processor_seconds() - used
-
-
-def processor_seconds() -> float:
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        next(batches)
 
 
 def check_agreement(folder: Path, data: LabelledSet) -> None:
@@ -93,59 +80,48 @@ def check_agreement(folder: Path, data: LabelledSet) -> None:
         assert torch.equal(ours, theirs[position][0]), theirs.samples[position]
 
 
-def compare(folder: Path, name: str, workers: int, batches: int, repeats: int, table: Table) -> None:
+def claims_of(size: tuple[int, int], batches: int, repeats: int, scratch: Path) -> list[Claim]:
+    folder = scratch / "images"
+    draw_images(folder, classes=10, per_class=8, size=size)
     inventory = inventory_of(folder)
+    caches = {name: scratch / name for name in ("jpeg", "pixels")}
+    for name, root in caches.items():
+        root.mkdir()
+        build_cache(inventory, root, RESIZE, lambda *_: None, as_pixels=name == "pixels")
+    through = {name: labelled(through_cache(inventory, root, RESIZE)) for name, root in caches.items()}
     plain = labelled(inventory)
     check_agreement(folder, plain)
-    with tempfile.TemporaryDirectory() as scratch:
-        build_cache(inventory, Path(scratch), RESIZE, lambda *_: None)
-        ways: dict[str, Callable[[], Iterator[object]]] = {
-            "ImageFolder": lambda: their_batches(folder, workers, batches),
-            "ours": lambda: our_batches(plain, workers),
-            "ours, reduced decoding": lambda: our_batches(labelled(inventory, RESIZE), workers),
-            "ours, image cache": lambda: our_batches(
-                labelled(through_cache(inventory, Path(scratch), RESIZE)), workers
+    check_agreement(folder, through["pixels"])
+    ways: dict[str, tuple[LabelledSet, float | None]] = {
+        "image cache of pixels": (through["pixels"], 2.0),
+        "image cache of JPEG files": (through["jpeg"], None),
+        "no cache": (plain, 1.0),
+        "no cache, data.reduced_decoding": (labelled(inventory, RESIZE), 1.0),
+    }
+    files = f"JPEG files of {size[0]} x {size[1]}"
+    return [
+        Claim(
+            "Training images",
+            f"{files}, {way}",
+            compare(
+                lambda data=data: loaded(our_batches(data), batches),
+                lambda: loaded(their_batches(folder, batches), batches),
+                repeats,
             ),
-        }
-        for way in ways.values():
-            seconds_of(way, 1)
-        measured: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
-        for _ in range(repeats):
-            for way, make in ways.items():
-                measured[way].append(seconds_of(make, batches))
-    for way, seconds in measured.items():
-        ratios = [
-            sorted(theirs[kind] / ours[kind] for theirs, ours in zip(measured["ImageFolder"], seconds, strict=True))
-            for kind in (0, 1)
-        ]
-        rate = batches * BATCH / statistics.median(wall for wall, _ in seconds)
-        ranges = [f"{statistics.median(kind):.2f}x ({kind[0]:.2f} to {kind[-1]:.2f})" for kind in ratios]
-        table.add_row(name, f"{workers}", way, f"{rate:.0f}", *ranges)
+            theirs="ImageFolder in a DataLoader",
+            at_least=wanted,
+        )
+        for way, (data, wanted) in ways.items()
+    ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, help="measure these images (a subfolder per class), not generated ones")
-    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
-    parser.add_argument("--quick", action="store_true", help="fewer repeats and batches: under a minute")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    batches, repeats = (6, 3) if options.quick else (20, 5)
-
-    table = Table(title="Training images, as a multiple of ImageFolder's speed")
-    for column in ("images", "workers", "way", "images/s", "by the clock", "by processor time"):
-        table.add_column(column, justify="left" if column in ("images", "way") else "right")
-    with tempfile.TemporaryDirectory() as scratch:
-        folders = {} if options.folder is None else {options.folder.name: options.folder}
-        if not folders:
-            for name, size in SIZES.items():
-                folders[name] = Path(scratch, name)
-                draw_images(folders[name], classes=10, per_class=8, size=size)
-        for name, folder in folders.items():
-            for workers in options.workers:
-                compare(folder, name, workers, batches, repeats, table)
-    Console(width=110).print(table)
+def measure(quick: bool) -> list[Claim]:
+    claims = []
+    for size, batches in SIZES.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            claims += claims_of(size, batches, 2 if quick else 7, Path(scratch))
+    return claims
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure)

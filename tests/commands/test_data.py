@@ -298,6 +298,13 @@ def test_cache_and_training_from_it(cub, tmp_path, capsys):
     refused(capsys, main(["evaluate", "--raw", "cub", *options, "--set", "data.resize=25"]), "--cache 25")
 
 
+def test_cache_of_plain_pixels(cub, tmp_path, capsys):
+    root = tmp_path / "cub"
+    refused(capsys, prepare("cub", root, "--from", cub, "--pixels"), "--cache 256")
+    assert prepare("cub", root, "--from", cub, "--cache", 24, "--pixels") == 0
+    assert Image.open(root / "cached-24-pixels" / "images" / NAMES[99] / "0.jpg.ppm").size == (24, 26)
+
+
 def test_cache_of_a_data_set_in_memory(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("ccp_dml.data.published.preparation.prepare", lambda *_: None)
     refused(capsys, prepare("mnist", tmp_path, "--cache", 64), "nothing to cache")

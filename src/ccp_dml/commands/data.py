@@ -40,6 +40,13 @@ def prepare(
             help="Also make an image cache: every image resized once, to this short side.",
         ),
     ] = None,
+    pixels: Annotated[
+        bool,
+        typer.Option(
+            "--pixels",
+            help="Store the image cache as plain pixels: five times as large, more than twice as fast, and exact.",
+        ),
+    ] = False,
 ) -> None:
     """Fetch a data set, or import what you have, and check that it is complete.
 
@@ -51,6 +58,8 @@ def prepare(
     from ccp_dml.data.published.verification import refuse_incomplete
     from ccp_dml.data.published.verification import verify as check
 
+    if pixels and cache is None:
+        raise UserError("--pixels says how to store an image cache: give its short side, too, as with --cache 256.")
     published, root = _published(name), root.expanduser()
     with CountingProgress(err, unit="bytes") as progress:
         steps = Steps(
@@ -58,7 +67,7 @@ def prepare(
         )
         run(published, root, None if given is None else given.expanduser(), steps)
     if cache is not None:
-        _build_cache(published, root, cache)
+        _build_cache(published, root, cache, pixels)
     verification = check(published, root)
     out.print(_table(verification))
     refuse_incomplete(verification, str(verification.survey.base))
@@ -98,7 +107,7 @@ def _published(name: str) -> "Published":
     return PUBLISHED[name]
 
 
-def _build_cache(published: "Published", root: Path, side: int) -> None:
+def _build_cache(published: "Published", root: Path, side: int, pixels: bool) -> None:
     from ccp_dml.commands.progress import CountingProgress
     from ccp_dml.data.published.image_cache import build_cache
 
@@ -108,7 +117,11 @@ def _build_cache(published: "Published", root: Path, side: int) -> None:
         )
     with CountingProgress(err, unit="images") as progress:
         folder = build_cache(
-            published.read(root), root, side, lambda done, total: progress.report(f"image cache {side}", done, total)
+            published.read(root),
+            root,
+            side,
+            lambda done, total: progress.report(f"image cache {side}", done, total),
+            as_pixels=pixels,
         )
     err.print(
         f"The image cache {folder} holds the images at a short side of {side}.",

@@ -3,6 +3,7 @@
 import io
 import math
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,8 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", "
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What a file may hold, whatever its name: Pillow goes by content, and for EPS, say, it would start another program."""
 MAY_HOLD_ORIENTATION = (b"Exif", b"http://ns.adobe.com/xap/")  # the segments of a JPEG that Pillow turns an image by
+
+PLAIN_PPM = re.compile(rb"P6\n(\d{1,5}) (\d{1,5})\n255\n")
 
 
 class ImageFiles:
@@ -104,14 +107,15 @@ def decode(path: Path) -> Image.Image:
 
 
 def decode_pixels(path: Path, side: int | None = None) -> Tensor:
-    """Read what `decode` reads as a tensor (3, H, W) of bytes; common JPEG files go straight into it.
+    """Read what `decode` reads as a tensor (3, H, W) of bytes; common JPEG files and plain PPM files go straight into
+    it.
 
     With a `side`, a JPEG is decoded at the smallest of its full, half, quarter and eighth size whose short side keeps
     `side` pixels.
     """
     refuse_irregular(path)
     content = path.read_bytes()
-    if (pixels := _plain_jpeg(content, side)) is not None:
+    if (pixels := _plain_jpeg(content, side)) is not None or (pixels := _plain_ppm(content)) is not None:
         return pixels
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
         if side is not None:
@@ -132,6 +136,24 @@ def _plain_jpeg(content: bytes, side: int | None) -> Tensor | None:
         return torch.from_numpy(simplejpeg.decode_jpeg(content, "RGB")).permute(2, 0, 1)
     except ValueError:
         return None  # Pillow knows what is wrong with it, or how to read it all the same
+
+
+def encode_ppm(pixels: Tensor) -> bytes:
+    """Write a tensor (3, H, W) of bytes as a PPM file: a short header, then the pixels as they are."""
+    _, height, width = pixels.shape
+    return b"P6\n%d %d\n255\n" % (width, height) + pixels.permute(1, 2, 0).contiguous().numpy().tobytes()
+
+
+def _plain_ppm(content: bytes) -> Tensor | None:
+    """Read a PPM file as `encode_ppm` writes it, without a copy per channel; None if it is anything else."""
+    found = PLAIN_PPM.match(content)
+    if found is None:
+        return None
+    width, height = int(found[1]), int(found[2])
+    if width * height == 0 or len(content) != found.end() + 3 * width * height:
+        return None
+    pixels = torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=found.end())
+    return pixels.view(height, width, 3).permute(2, 0, 1)
 
 
 def refuse_irregular(path: Path) -> None:

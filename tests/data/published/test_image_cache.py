@@ -56,12 +56,29 @@ def test_training_reads_the_cache_and_sees_nearly_the_same(birds):
     assert difference.mean() < 6
 
 
+def test_training_sees_exactly_the_same_through_a_cache_of_pixels(birds):
+    build_cache(read_cub(birds), birds, 32, silent)
+    folder = build_cache(read_cub(birds), birds, 32, silent, as_pixels=True)
+    assert folder == birds / "cached-32-pixels"
+    assert (folder / NAMES[1] / "0.png.ppm").is_file()
+    transforms = {"train_transform": train_transform(32, 28), "eval_transform": eval_transform(32, 28)}
+    original, cached = (load_cub(birds, **transforms, cached_side=side) for side in (None, 32))
+    assert all("cached-32-pixels" in path.parts for path in cached.train.source.paths)
+    rows = torch.arange(len(original.train))
+    assert torch.equal(original.train.load(rows), cached.train.load(rows))
+    sizes = [decode(folder / NAMES[0] / f"{image}.jpg.ppm").size for image in range(3)]
+    assert sizes == [(47, 32), (32, 47), (20, 16)]
+
+
 def test_the_smallest_cache_that_is_large_enough(birds):
     for side in (24, 32, 48):
         build_cache(read_cub(birds), birds, side, silent)
     chosen = {side: through_cache(read_cub(birds), birds, side).base.name for side in (20, 24, 30, 48)}
     assert chosen == {20: "cached-24", 24: "cached-24", 30: "cached-32", 48: "cached-48"}
-    with pytest.raises(UserError, match=r"no image cache for `resize`=49 \(only 24, 32, 48\): .*--cache 49"):
+    build_cache(read_cub(birds), birds, 40, silent, as_pixels=True)
+    assert through_cache(read_cub(birds), birds, 30).base.name == "cached-32"
+    assert through_cache(read_cub(birds), birds, 40).base.name == "cached-40-pixels"
+    with pytest.raises(UserError, match=r"no image cache for `resize`=49 \(only 24, 32, 40, 48\): .*--cache 49"):
         through_cache(read_cub(birds), birds, 49)
 
 
