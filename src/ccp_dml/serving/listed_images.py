@@ -3,7 +3,7 @@
 import csv
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,17 +30,21 @@ def list_images(inputs: Sequence[str | Path]) -> list[ListedImage]:
     `split` says which), further subfolders are the attribute `folder`. A CSV file has the columns `path` and perhaps
     `label`; all others are attributes. Single files and patterns have no label.
     """
+    return each_once(image for given in inputs for image in _listed(str(given)))
+
+
+def each_once(images: Iterable[ListedImage]) -> list[ListedImage]:
+    """Keep the first of each file, or the first that has a label; two labels for one file are a mistake."""
     found: dict[Path, ListedImage] = {}
-    for given in inputs:
-        for image in _listed(str(given)):
-            earlier = found.setdefault(image.path, image)
-            if earlier.label is not None and image.label is not None and earlier.label != image.label:
-                raise UserError(
-                    f"{image.path} is named twice, with the labels {earlier.label!r} and {image.label!r}; "
-                    "name it once, or give both the same label."
-                )
-            if earlier.label is None and image.label is not None:
-                found[image.path] = image
+    for image in images:
+        earlier = found.setdefault(image.path, image)
+        if earlier.label is not None and image.label is not None and earlier.label != image.label:
+            raise UserError(
+                f"{image.path} is named twice, with the labels {earlier.label!r} and {image.label!r}; "
+                "name it once, or give both the same label."
+            )
+        if earlier.label is None and image.label is not None:
+            found[image.path] = image
     return list(found.values())
 
 

@@ -10,7 +10,7 @@ import ccp_dml as ccp
 from ccp_dml.data.features import load_features
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.locks import lock
-from ccp_dml.serving.exports.vectors_file import write_vectors
+from ccp_dml.serving.exports.vectors_file import read_vectors, write_vectors
 from ccp_dml.serving.listed_images import ListedImage, list_images
 
 SIZE = 8
@@ -47,7 +47,7 @@ def test_the_file_holds_features_paths_labels_and_the_model(model, images, photo
     done = written(model, images, tmp_path / "v.npz")
     assert (done.vectors, done.dim, done.begun_with, done.skipped, done.notes) == (80, 6, 0, [], [])
     with np.load(tmp_path / "v.npz") as file:
-        assert set(file.files) == {"features", "paths", "labels", "model"}
+        assert set(file.files) == {"features", "paths", "labels", "model", "files", "listed"}
         np.testing.assert_array_equal(file["features"], model.embed(photos, batch_size=SIZE))
         assert file["paths"].tolist() == [str(path) for path in sorted(photos.rglob("*.png"))]
         assert file["labels"].tolist() == [f"class_{n:02}" for n in range(16) for _ in range(5)]
@@ -151,7 +151,9 @@ def test_an_image_that_changed_since_is_embedded_again(model, photos, tmp_path):
 
 def test_labels_are_left_out_unless_all_are_known(model, images, tmp_path):
     done = written(model, [*images[:4], ListedImage(images[4].path)], tmp_path / "v.npz")
-    assert done.notes == ["1 of 5 images have no label, so that labels are left out."]
+    assert done.notes == [
+        "1 of 5 images have no label, so that nothing can be trained on the file; `ccp index` reads it."
+    ]
     with np.load(tmp_path / "v.npz") as file:
         assert "labels" not in file
 
@@ -184,3 +186,57 @@ def test_the_journal_is_plain_json(model, images, tmp_path):
         written(model, images, tmp_path / "v.npz", report=kill_after(16))
     lines = (tmp_path / ".v.npz.part" / "batches.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"rows": SIZE, "skipped": []}] * 2
+
+
+def test_what_was_written_is_read_again(model, images, tmp_path):
+    described = [ListedImage(images[0].path, None, {"year": 2020, "place": "Aberdeen"}), *images[1:5]]
+    written(model, described, tmp_path / "v.npz")
+    stored = read_vectors(tmp_path / "v.npz", model)
+    assert stored.images == described
+    np.testing.assert_array_equal(stored.vectors, model.embed([image.path for image in described], batch_size=SIZE))
+    stat = images[0].path.stat()
+    state, vector = stored.by_path()[images[0].path]
+    assert state == (stat.st_size, stat.st_mtime_ns)
+    np.testing.assert_array_equal(vector, stored.vectors[0])
+
+
+def test_vectors_of_another_model_are_refused(model, frozen_run, images, tmp_path):
+    written(model, images[:4], tmp_path / "v.npz")
+    other = ccp.load(frozen_run[0])
+    sentence = rf"v.npz holds vectors of another model \({model.digest[:8]}\) than .* \({other.digest[:8]}\)"
+    with pytest.raises(UserError, match=sentence):
+        read_vectors(tmp_path / "v.npz", other)
+
+
+def changed_file(file, **changes):
+    with np.load(file) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    np.savez(file, **{name: array for name, array in (arrays | changes).items() if array is not None})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"listed": None}, "has no array 'listed': it was not written by `ccp embed`"),
+        ({"features": np.zeros((3, 6), np.float32)}, "its vectors are not those of its images"),
+        ({"features": np.full((4, 6), np.nan, np.float32)}, "its vectors are not those of its images"),
+        ({"files": np.zeros((4, 3), np.int64)}, "its vectors are not those of its images"),
+        ({"listed": np.array(["{"] * 4)}, "is damaged"),
+        ({"listed": np.array(["{}"] * 3)}, "is damaged"),
+        ({"paths": np.array([{}] * 4, dtype=object)}, "is damaged"),  # a pickle, which nobody loads
+    ],
+)
+def test_a_damaged_or_foreign_file_is_refused(model, images, tmp_path, changes, message):
+    written(model, images[:4], tmp_path / "v.npz")
+    changed_file(tmp_path / "v.npz", **changes)
+    with pytest.raises(UserError, match=message):
+        read_vectors(tmp_path / "v.npz", model)
+
+
+def test_what_is_no_such_file_is_refused(model, tmp_path):
+    with pytest.raises(UserError, match="There is no file"):
+        read_vectors(tmp_path / "v.npz", model)
+    for content in (b"", b"text", b"PK\3\4 cut off"):
+        (tmp_path / "v.npz").write_bytes(content)
+        with pytest.raises(UserError, match="is damaged or no file of `ccp embed`"):
+            read_vectors(tmp_path / "v.npz", model)

@@ -38,6 +38,10 @@ def check_whole(folder, model):
     return index
 
 
+def unfinished_of(folder):
+    return folder.parent / f".{folder.name}.part"
+
+
 def add(folder, model, given):
     return add_images(folder, model, Path("model"), list_images(given))
 
@@ -184,8 +188,14 @@ def test_an_error_in_the_middle_leaves_the_old_index(index_folder, pictures, mod
     check_whole(index_folder, model)
 
 
+OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "sqlite3.connect")
+
+
 def killed_before(step, folder, write):
-    """Run `write` in a child that is killed before its operation number `step` on `folder`; its exit code, or -9."""
+    """Run `write` in a child that is killed before its operation number `step` on `folder`; its exit code, or -9.
+
+    What a build keeps beside the folder counts, too.
+    """
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -193,7 +203,7 @@ def killed_before(step, folder, write):
 
     def count(event, arguments):
         nonlocal calls
-        if event in ("open", "os.rename", "os.remove", "os.mkdir", "sqlite3.connect") and folder in str(arguments[0]):
+        if event in OPERATIONS and folder in str(arguments[0]):
             calls += 1
             if calls == step:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -219,11 +229,12 @@ def test_killed_at_any_step_the_index_is_old_or_new(tmp_path, pictures, model, e
     if exists:
         shutil.copytree(folder, template)
     seen = set()
-    for step in range(1, 60):
-        shutil.rmtree(folder, ignore_errors=True)
+    for step in range(1, 100):
+        for leftover in (folder, unfinished_of(folder)):
+            shutil.rmtree(leftover, ignore_errors=True)
         if exists:
             shutil.copytree(template, folder)
-        ended = killed_before(step, str(folder), lambda: add(folder, model, [pictures]))
+        ended = killed_before(step, folder.name, lambda: add(folder, model, [pictures]))
         assert ended in (0, -signal.SIGKILL)
         if (folder / "manifest.json").exists():
             count = SearchIndex.open(folder).count
@@ -236,6 +247,7 @@ def test_killed_at_any_step_the_index_is_old_or_new(tmp_path, pictures, model, e
             break
         add(folder, model, [pictures])
         assert check_whole(folder, model).count == 25  # whoever comes next goes on from there
+        assert not unfinished_of(folder).exists()
     else:
         raise AssertionError("the writer never came to its end")
     assert seen == {old, 25}
@@ -265,3 +277,81 @@ def test_readers_go_on_while_a_writer_replaces_the_files(index_folder, pictures,
     time.sleep(0.01)
     assert reader.search(query, 5) == before
     assert all(hit.item.label != "red" for hit in SearchIndex.open(index_folder).search(query, 5)[0])
+
+
+class Kill(BaseException):
+    pass
+
+
+def killed_after(images):
+    def report(done, total):
+        assert done <= total == 24
+        if done >= images:
+            raise Kill
+
+    return report
+
+
+def test_a_killed_build_is_not_begun_anew(tmp_path, pictures):
+    model, folder = StandInModel(batch=4), tmp_path / "x.index"
+    listed = list_images([pictures])
+    with pytest.raises(Kill):
+        add_images(folder, model, tmp_path, listed, report=killed_after(12))
+    assert not folder.exists()
+    assert model.embedded == 12
+    reports = []
+    changes = add_images(folder, model, tmp_path, listed, report=lambda *numbers: reports.append(numbers))
+    assert (changes.added, changes.resumed, model.embedded) == (24, 12, 24)
+    assert reports == [(12, 24), (16, 24), (20, 24), (24, 24)]
+    check_whole(folder, model)
+    assert paths_of(folder) == [str(image.path) for image in listed]
+    assert not unfinished_of(folder).exists()
+
+
+def test_images_that_come_and_go_between_do_not_matter(tmp_path, pictures):
+    model, folder = StandInModel(batch=4), tmp_path / "x.index"
+    with pytest.raises(Kill):
+        add_images(folder, model, tmp_path, list_images([pictures]), report=killed_after(12))
+    done = [image.path for image in list_images([pictures])][:12]
+    done[0].unlink()
+    done[1].rename(done[1].with_name("renamed.png"))
+    write_picture(done[2], (1, 2, 3), 9)  # another picture under the same name
+    changes = add(folder, model, [pictures])
+    assert (changes.added, changes.resumed) == (23, 10)
+    check_whole(folder, model)
+
+
+def test_what_another_model_embedded_is_not_taken_over(tmp_path, pictures):
+    folder, listed = tmp_path / "x.index", list_images([pictures])
+    with pytest.raises(Kill):
+        add_images(folder, StandInModel(batch=4), tmp_path, listed, report=killed_after(12))
+    other = StandInModel("other", digest="e" * 32)
+    changes = add_images(folder, other, tmp_path, listed)
+    assert (changes.resumed, other.embedded) == (0, 24)
+
+
+def test_given_vectors_are_stored_instead_of_computed(tmp_path, pictures, model):
+    listed = list_images([pictures])
+    marks = np.eye(24, model.dim, dtype=np.float32)
+    known = {
+        image.path: ((image.path.stat().st_size, image.path.stat().st_mtime_ns), mark)
+        for image, mark in zip(listed[:20], marks, strict=False)
+    }
+    os.utime(listed[0].path, (1, 1))  # changed since its vector was computed, for all that anybody knows
+    folder = tmp_path / "x.index"
+    changes = add_images(folder, model, tmp_path, listed, known=known)
+    assert (changes.added, changes.read, model.embedded) == (24, 19, 5)
+    stored = SearchIndex.open(folder).vectors
+    np.testing.assert_array_equal(stored[1:20], marks[1:20])
+    np.testing.assert_array_equal(stored[0], model.vector(listed[0].path).astype(np.float32))
+
+
+def test_two_files_of_one_content_are_embedded_once(tmp_path, pictures, model):
+    shutil.copy(pictures / "red" / "0.png", pictures / "red" / "copy.png")
+    for name in ("one.png", "two.png"):
+        (pictures / "red" / name).write_text("no picture")
+    folder = tmp_path / "x.index"
+    changes = add(folder, model, [pictures])
+    assert (changes.added, model.embedded) == (25, 24)
+    assert [Path(path).name for path, _ in changes.broken] == ["one.png", "two.png"]
+    check_whole(folder, model)

@@ -8,7 +8,7 @@ from ccp_dml.serving.listed_images import list_images
 from ccp_dml.serving.search import vector_engine
 from ccp_dml.serving.search.index import SearchIndex
 from ccp_dml.serving.search.index_writer import add_images, remove_images
-from ccp_dml.serving.search.vector_engine import Address, MilvusGallery, is_address, open_gallery, push
+from ccp_dml.serving.search.vector_engine import Address, MilvusGallery, Pushed, is_address, open_gallery, push
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -83,14 +83,19 @@ def test_the_engine_knows_what_the_index_knows(opened):
         assert np.array_equal(ours.vectors, theirs.vectors)
 
 
+def sent_and_deleted(done):
+    assert not done.went_on
+    return done.sent, done.deleted
+
+
 def test_a_second_push_sends_only_what_changed(described, address, pictures, model):
-    assert push(SearchIndex.open(described), address)[1:] == (24, 0)
-    assert push(SearchIndex.open(described), address)[1:] == (0, 0)
+    assert sent_and_deleted(push(SearchIndex.open(described), address)) == (24, 0)
+    assert sent_and_deleted(push(SearchIndex.open(described), address)) == (0, 0)
     remove_images(described, [pictures / "red" / "0.png"])
     table = pictures / "other.csv"
     table.write_text("path,label\nblue/4.png,navy\n")
     add_images(described, model, pictures, list_images([table]))
-    assert push(SearchIndex.open(described), address)[1:] == (1, 1)
+    assert sent_and_deleted(push(SearchIndex.open(described), address)) == (1, 1)
     gallery = open_gallery(address)
     index = SearchIndex.open(described)
     query = index.vectors_of(index.ids[:1].tolist())
@@ -112,8 +117,34 @@ def test_a_push_that_was_cut_off_goes_on(described, address, monkeypatch):
         push(index, address, stop_after_two)
     half = open_gallery(address)
     assert (half.count, half.is_complete) == (20, False)
+    assert "is not whole" in half.warning
+    assert "20 images where the index has 24. Finish it with `ccp index push INDEX" in half.warning
     half.close()
-    assert push(index, address)[1:] == (4, 0)
+    assert push(index, address) == Pushed(f"{address}#colours", 4, 0, went_on=True)
+    whole = open_gallery(address)
+    assert (whole.count, whole.is_complete, whole.warning) == (24, True, None)
+    whole.close()
+
+
+@pytest.mark.parametrize("step", ["_write_about", "_make_collection", "_send"])
+def test_a_push_that_was_cut_off_at_its_start_goes_on(described, address, monkeypatch, step):
+    index = SearchIndex.open(described)
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vector_engine, step, stop)
+        with pytest.raises(KeyboardInterrupt):
+            push(index, address)
+    if step == "_send":
+        begun = open_gallery(address)
+        assert (begun.count, begun.is_complete) == (0, False)
+        begun.close()
+    else:
+        with pytest.raises(UserError, match="cut off before it sent an image; finish it with `ccp index push INDEX"):
+            open_gallery(address)
+    assert push(index, address).sent == 24
     whole = open_gallery(address)
     assert (whole.count, whole.is_complete) == (24, True)
     whole.close()

@@ -42,8 +42,15 @@ def test_health_says_what_is_served(server, model):
     assert server.get("/health").json() == {
         "status": "ok",
         "model": {"name": "stand-in", "digest": model.digest, "dim": 48},
-        "index": {"name": "colours.index", "images": 24},
+        "index": {"name": "colours.index", "images": 24, "warning": None},
     }
+
+
+def test_an_index_that_is_not_whole_says_so(serve_app, index, model):
+    index.warning = "it is not whole"
+    server = serve_app(make_app(model, index, ["127.0.0.1"], with_tsne=False))
+    assert server.get("/health").json()["index"]["warning"] == "it is not whole"
+    assert server.get("/index").json()["warning"] == "it is not whole"
 
 
 def test_search_gives_what_the_index_gives(server, index, model, red):

@@ -42,7 +42,10 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N o
 def build(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run's folder, or an exported model.")],
     images: Annotated[
-        list[str], typer.Argument(metavar="IMAGES...", help="Folders, files, patterns in quotes, or CSV tables.")
+        list[str],
+        typer.Argument(
+            metavar="IMAGES...", help="Folders, files, patterns in quotes, CSV tables, or .npz files of `ccp embed`."
+        ),
     ],
     folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="The index's folder.")],
     approximate: Annotated[
@@ -56,10 +59,13 @@ def build(
     """Embed images and store them for search, or add them to an index that is there already.
 
     In a folder, subfolders are labels; in a CSV file, the columns `path` and `label`, and all others are attributes.
+    Vectors that `ccp embed` wrote with the same model are taken as they are, unless an image has changed since.
+    Interrupted or killed, the same command goes on where it stopped.
 
     Example: `ccp index runs/birds photos --out birds.index`
     """
-    from ccp_dml.serving.listed_images import list_images
+    from ccp_dml.serving.exports.vectors_file import read_vectors
+    from ccp_dml.serving.listed_images import each_once, list_images
     from ccp_dml.serving.search.approximate import KINDS
     from ccp_dml.serving.search.index_writer import add_images
     from ccp_dml.serving.stored_model import load
@@ -67,10 +73,13 @@ def build(
     kind = next((known for known in KINDS if known == approximate), None)
     if approximate is not None and kind is None:
         raise UserError(f"--approximate {approximate} is unknown; give {' or '.join(KINDS)}.")
-    listed = list_images(images)
+    listed = list_images([given for given in images if not given.endswith(".npz")])
     network = load(model, device)
+    stored = [read_vectors(Path(given), network) for given in images if given.endswith(".npz")]
+    listed = each_once([*listed, *(image for vectors in stored for image in vectors.images)])
+    known = {path: entry for vectors in stored for path, entry in vectors.by_path().items()}
     with _embedding(folder) as progress:
-        changes = add_images(folder, network, model, listed, kind, progress)
+        changes = add_images(folder, network, model, listed, kind, progress, known)
     _print_changes(folder, changes)
     out.print(f"Next:   ccp search {folder} QUERY.jpg", highlight=False, markup=False, soft_wrap=True)
     out.print(f"        ccp serve {folder}    opens the search page", highlight=False, markup=False, soft_wrap=True)
@@ -170,16 +179,16 @@ def push(
     index = SearchIndex.open(folder)
     take_termination_as_interrupt()
     with CountingProgress(err, unit="images") as progress:
-        place, sent, deleted = vector_engine.push(
-            index, address, lambda done, total: progress.report("pushing", done, total)
-        )
-    out.print(
-        f"{place}: {index.count:,} images ({sent:,} sent, {deleted:,} deleted).",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
-    out.print(f"Next:   ccp search '{place}' QUERY.jpg", highlight=False, markup=False, soft_wrap=True)
+        try:
+            done = vector_engine.push(index, address, lambda done, total: progress.report("pushing", done, total))
+        except KeyboardInterrupt:
+            warn("Interrupted; the same command goes on where this one stopped.")
+            raise
+    lines = ["Finished a push that had been cut off."] if done.went_on else []
+    lines.append(f"{done.place}: {index.count:,} images ({done.sent:,} sent, {done.deleted:,} deleted).")
+    lines.append(f"Next:   ccp search '{done.place}' QUERY.jpg")
+    for line in lines:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def load_pinned(pinned: Any, given: Path | None, name: str, device: str) -> "EmbeddingModel":
@@ -196,7 +205,7 @@ def load_pinned(pinned: Any, given: Path | None, name: str, device: str) -> "Emb
 
 
 class _embedding:
-    """A progress bar while images are embedded; a Ctrl-C or `kill` leaves the index as it was, and says so."""
+    """A progress bar while images are embedded, and a word about what Ctrl-C or `kill` leave."""
 
     def __init__(self, folder: Path) -> None:
         from ccp_dml.commands.progress import CountingProgress
@@ -212,7 +221,12 @@ class _embedding:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.progress.__exit__(kind, error, trace)
         if kind is KeyboardInterrupt:
-            err.print(f"Interrupted; {self.folder} is as it was before.", highlight=False, markup=False, soft_wrap=True)
+            err.print(
+                f"Interrupted; {self.folder} is as it was before. The same command goes on where this one stopped.",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
 
 
 def _print_changes(folder: Path, changes: "Changes") -> None:
@@ -228,7 +242,9 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
         "unchanged": changes.unchanged,
     }
     said = ", ".join(f"{number:,} {what}" for what, number in parts.items() if number) or "nothing changed"
-    lines = [f"{folder}: {manifest.count:,} images ({said})."]
+    lines = [f"Went on after {changes.resumed:,} images of an earlier command."] if changes.resumed else []
+    lines += [f"Read {changes.read:,} vectors instead of computing them."] if changes.read else []
+    lines.append(f"{folder}: {manifest.count:,} images ({said}).")
     if (how := manifest.approximation) is not None:
         lines.append(
             f"Approximate search ({how.kind}) finds {how.recall_at_10:.1%} of the 10 nearest, as measured on "

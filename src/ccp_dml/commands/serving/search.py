@@ -38,6 +38,8 @@ def search(
     from ccp_dml.serving.web.results_page import write_results_page
 
     gallery = open_gallery(index)
+    if gallery.warning is not None:
+        warn(gallery.warning)
     network = load_pinned(gallery.model, model, index, device)
     threshold = None if within is None else network.match_threshold(within)
     vectors = network.comparable(network.embed([query]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccp_dml.commands.console import out
-from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned
+from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ def _app_of(what: str, host: str, model: Path | None, device: str, with_tsne: bo
     gallery: Any = None
     if is_index(path) or is_address(what):
         gallery = open_gallery(what)
+        if gallery.warning is not None:
+            warn(gallery.warning)
         network = load_pinned(gallery.model, model, what, device)
     elif path.is_dir():
         network = load(path, device)

@@ -2,7 +2,8 @@
 
 import json
 import os
-import shutil
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,14 @@ import numpy as np
 from ccp_dml.data.splits import SPLITS
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest
-from ccp_dml.foundation.files import atomic, write_json
+from ccp_dml.foundation.files import atomic
 from ccp_dml.foundation.locks import lock
+from ccp_dml.serving.batch_journal import BatchJournal
 from ccp_dml.serving.listed_images import ListedImage
 from ccp_dml.serving.model import EmbeddingModel, OnError
 
-REQUEST, VECTORS, JOURNAL = "request.json", "vectors.f32", "batches.jsonl"
+NO_FILE = (-1, -1)
+NEEDED = ("model", "paths", "features", "files", "listed")
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,20 @@ class Written:
     notes: list[str]
 
 
+@dataclass(frozen=True)
+class StoredVectors:
+    """What `ccp embed` wrote: images, their vectors (N, D), and the size and time that each file had then."""
+
+    images: list[ListedImage]
+    vectors: np.ndarray
+    states: list[tuple[int, int]]
+
+    def by_path(self) -> dict[Path, tuple[tuple[int, int], np.ndarray]]:
+        """Map each file to its (bytes, mtime_ns) and vector (D,)."""
+        rows = zip(self.images, self.states, self.vectors, strict=True)
+        return {image.path: (state, vector) for image, state, vector in rows}
+
+
 def write_vectors(
     model: EmbeddingModel,
     images: Sequence[ListedImage],
@@ -41,8 +58,10 @@ def write_vectors(
     on_error: OnError = "raise",
     report: Callable[[int, int], None] = lambda *_: None,
 ) -> Written:
-    """Embed `images` into the file `out` with the keys features (N, D), paths (N,), model (the digest) and, where all
-    images have them, labels (N,) and split (N,).
+    """Embed `images` into the file `out`, for `read_vectors` and `ccp train features`.
+
+    Its keys are features (N, D), paths (N,), model (the digest), files (N, 2) with the size and time of each file,
+    listed (N,) with label and attributes as JSON and, where all images have them, labels (N,) and split (N,).
 
     What is not finished lies in a folder beside `out`; the same call goes on behind it, to the same bytes. `report` is
     told how many images are done, of how many.
@@ -51,11 +70,14 @@ def write_vectors(
     if out.suffix != ".npz":
         raise UserError(f"{out.name} does not end with .npz, as the file of vectors must; rename it.")
     size = model.description.batch_size if batch_size is None else batch_size
-    scratch, lock_file = out.with_name(f".{out.name}.part"), out.with_name(f".{out.name}.lock")
+    lock_file = out.with_name(f".{out.name}.lock")
+    journal = BatchJournal(out.with_name(f".{out.name}.part"), model.dim)
     try:
         with lock(lock_file, f"{out} is being written by another process; wait for it to end."):
-            unfinished = Unfinished(scratch, model.dim, size)
-            begun_with = unfinished.begin(request_of(model, images, size, on_error), len(images))
+            states = [file_state(image.path) for image in images]
+            batches = journal.begin(request_of(model, images, states, size, on_error))
+            skipped = [(position, reason) for batch in batches for position, reason in batch["skipped"]]
+            begun_with = min(len(batches) * size, len(images))
             report(begun_with, len(images))
             paths = [image.path for image in images]
             stream = model.embed_stream(paths[begun_with:], batch_size=size, on_error=on_error)
@@ -64,94 +86,62 @@ def write_vectors(
                 done = min(first + size, len(images))
                 missing = sorted(set(range(first, done)) - {begun_with + position for position in positions})
                 reasons = [reason for _, reason in model.skipped[-len(missing) :]] if missing else []
-                unfinished.append(vectors, list(zip(missing, reasons, strict=True)))
+                journal.append(vectors, skipped=list(zip(missing, reasons, strict=True)))
+                skipped += zip(missing, reasons, strict=True)
                 report(done, len(images))
-            written = finish(unfinished, model, images, out, begun_with)
-            shutil.rmtree(scratch)
+            notes = finish(out, model, images, states, journal.vectors(), {position for position, _ in skipped})
+            journal.remove()
             lock_file.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(
             f"{out} cannot be written ({error.strerror or error}); make room, or give --out another."
         ) from None
-    return written
+    left_out = [(images[position].path, reason) for position, reason in skipped]
+    return Written(len(images) - len(left_out), model.dim, begun_with, left_out, notes)
 
 
-def request_of(model: EmbeddingModel, images: Sequence[ListedImage], size: int, on_error: str) -> dict[str, Any]:
+def request_of(
+    model: EmbeddingModel, images: Sequence[ListedImage], states: Sequence[tuple[int, int]], size: int, on_error: str
+) -> dict[str, Any]:
     """Describe what was asked for; an unfinished file is continued only if it was asked for the same."""
-    return {"model": model.digest, "images": digest(*map(_state, images)), "batch_size": size, "on_error": on_error}
+    files = [f"{os.fsencode(image.path)!r} {state}" for image, state in zip(images, states, strict=True)]
+    return {"model": model.digest, "images": digest(*files), "batch_size": size, "on_error": on_error}
 
 
-def _state(image: ListedImage) -> str:
-    """Digest the state of an image file; a file that is not there is for the model to complain about."""
+def file_state(path: Path) -> tuple[int, int]:
+    """Read a file's bytes and mtime_ns; one that is not there is for the model to complain about."""
     try:
-        stat = image.path.stat()
+        stat = path.stat()
     except OSError:
-        return f"{os.fsencode(image.path)!r}"
-    return f"{os.fsencode(image.path)!r} {stat.st_size} {stat.st_mtime_ns}"
-
-
-class Unfinished:
-    """Vectors on the disk and a line for each batch: the line is written last, so what it speaks of is there."""
-
-    def __init__(self, folder: Path, dim: int, batch_size: int) -> None:
-        self.folder, self.batch_size = folder, batch_size
-        self.row_bytes = dim * np.dtype(np.float32).itemsize
-        self.skipped: list[tuple[int, str]] = []
-        self.rows = 0
-
-    def begin(self, request: dict[str, Any], images: int) -> int:
-        """Count the images that are done already. What was asked for otherwise, or lost its end, is cut off."""
-        if _read_json(self.folder / REQUEST) != request:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder.mkdir(parents=True)
-            write_json(self.folder / REQUEST, request)
-        for name in (VECTORS, JOURNAL):
-            (self.folder / name).touch()
-        available = (self.folder / VECTORS).stat().st_size
-        kept, batches = 0, 0
-        with (self.folder / JOURNAL).open("rb") as journal:
-            for line in journal:
-                batch = _parsed(line)
-                if batch is None or (self.rows + batch["rows"]) * self.row_bytes > available:
-                    break
-                kept, batches, self.rows = kept + len(line), batches + 1, self.rows + batch["rows"]
-                self.skipped += [(position, reason) for position, reason in batch["skipped"]]
-        os.truncate(self.folder / JOURNAL, kept)
-        os.truncate(self.folder / VECTORS, self.rows * self.row_bytes)
-        return min(batches * self.batch_size, images)
-
-    def append(self, vectors: np.ndarray, skipped: Sequence[tuple[int, str]]) -> None:
-        """Add a batch; on the disk when this returns."""
-        _append(self.folder / VECTORS, vectors.tobytes())
-        line = json.dumps({"rows": len(vectors), "skipped": skipped})
-        _append(self.folder / JOURNAL, line.encode() + b"\n")
-        self.rows += len(vectors)
-        self.skipped += skipped
-
-    def vectors(self, dim: int) -> np.ndarray:
-        """Map the vectors (N, D) from the disk."""
-        if self.rows == 0:
-            return np.empty((0, dim), dtype=np.float32)
-        return np.memmap(self.folder / VECTORS, dtype=np.float32, mode="r", shape=(self.rows, dim))
+        return NO_FILE
+    return stat.st_size, stat.st_mtime_ns
 
 
 def finish(
-    unfinished: Unfinished, model: EmbeddingModel, images: Sequence[ListedImage], out: Path, begun_with: int
-) -> Written:
-    left_out = {position for position, _ in unfinished.skipped}
-    kept = [image for position, image in enumerate(images) if position not in left_out]
+    out: Path,
+    model: EmbeddingModel,
+    images: Sequence[ListedImage],
+    states: Sequence[tuple[int, int]],
+    vectors: np.ndarray,
+    left_out: set[int],
+) -> list[str]:
+    """Write the file, and return what to tell about it."""
+    kept = [position for position in range(len(images)) if position not in left_out]
     if not kept:
         raise UserError(f"none of the {len(images)} images can be read, so that {out} would be empty.")
-    columns, notes = known_columns(kept)
+    of_file = [images[position] for position in kept]
+    columns, notes = known_columns(of_file)
+    listed = [json.dumps({"label": image.label, "attributes": image.attributes}) for image in of_file]
     arrays: dict[str, Any] = {
-        "paths": np.array([str(image.path) for image in kept]),
+        "paths": np.array([str(image.path) for image in of_file]),
         "model": np.array(model.digest),
+        "files": np.array([states[position] for position in kept], dtype=np.int64),
+        "listed": np.array(listed),
         **columns,
     }
     with atomic(out) as scratch, scratch.open("wb") as file:
-        np.savez(file, features=unfinished.vectors(model.dim), **arrays)
-    skipped = [(images[position].path, reason) for position, reason in unfinished.skipped]
-    return Written(len(kept), model.dim, begun_with, skipped, notes)
+        np.savez(file, features=vectors, **arrays)
+    return notes
 
 
 def known_columns(images: Sequence[ListedImage]) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -162,30 +152,49 @@ def known_columns(images: Sequence[ListedImage]) -> tuple[dict[str, np.ndarray],
     if all(label is not None for label in labels):
         columns["labels"] = np.array(labels)
     elif any(label is not None for label in labels):
-        notes.append(f"{labels.count(None):,} of {len(images):,} images have no label, so that labels are left out.")
+        notes.append(
+            f"{labels.count(None):,} of {len(images):,} images have no label, so that nothing can be trained on the "
+            "file; `ccp index` reads it."
+        )
     if all(split in SPLITS for split in splits):
         columns["split"] = np.array(splits)
     return columns, notes
 
 
-def _append(file: Path, content: bytes) -> None:
-    with file.open("ab") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Parse a batch's line; None for one that a kill cut off."""
+def read_vectors(file: Path, model: EmbeddingModel) -> StoredVectors:
+    """Read what `write_vectors` wrote; a UserError if it is of another model, or anything else."""
+    arrays = _arrays(file.expanduser())
+    written = str(arrays["model"])
+    if written != model.digest:
+        raise UserError(
+            f"{file} holds vectors of another model ({written[:8]}) than {model.name} ({model.digest[:8]}); "
+            "give the model that it was written with, or write it again with this one."
+        )
+    paths, vectors, states = arrays["paths"], arrays["features"], arrays["files"]
+    fits = vectors.shape == (len(paths), model.dim) and states.shape == (len(paths), 2)
+    if not fits or vectors.dtype != np.float32 or not np.isfinite(vectors).all():
+        raise _damaged(file, "its vectors are not those of its images")
     try:
-        batch = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
-        return None
-    return batch if isinstance(batch, dict) and {"rows", "skipped"} <= batch.keys() else None
+        known = [json.loads(text) for text in arrays["listed"].tolist()]
+        listed = zip(paths.tolist(), known, strict=True)
+        images = [ListedImage(Path(path), one["label"], one["attributes"]) for path, one in listed]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(file, f"{type(error).__name__}: {error}") from None
+    return StoredVectors(images, vectors, [(size, time) for size, time in states.tolist()])
 
 
-def _read_json(file: Path) -> Any:
+def _arrays(file: Path) -> dict[str, np.ndarray]:
+    if not file.is_file():
+        raise UserError(f"There is no file {file}; write it with `ccp embed`.")
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in NEEDED if name in archive}
+    except (ValueError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise _damaged(file, str(error)) from None
+    if lacking := [name for name in NEEDED if name not in arrays]:
+        raise UserError(f"{file} has no array {lacking[0]!r}: it was not written by `ccp embed`; write one with it.")
+    return arrays
+
+
+def _damaged(file: Path, why: str) -> UserError:
+    return UserError(f"{file} is damaged or no file of `ccp embed` ({why}); write it again with `ccp embed`.")

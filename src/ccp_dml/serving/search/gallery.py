@@ -47,6 +47,8 @@ class Gallery(Protocol):
     name: str
     model: PinnedModel
     count: int
+    warning: str | None
+    """What to know before results are trusted, in a sentence."""
 
     def search(
         self, queries: np.ndarray, k: int, where: str | None = None, leave_out: Collection[int] = ()

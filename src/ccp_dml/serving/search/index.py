@@ -32,6 +32,7 @@ class SearchIndex:
         self.name = folder.resolve().name
         self.model = manifest.model
         self.count = manifest.count
+        self.warning: str | None = None  # what is not whole is not opened
         self.vectors = map_vectors(folder, manifest)  # (N, D)
         self._exact = ExactSearcher(self.vectors)
         self._table = open_items(folder, manifest)

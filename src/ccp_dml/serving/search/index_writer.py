@@ -1,7 +1,7 @@
 """Fill an index and keep it up to date: add, remove, and embed again only what has changed."""
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +27,17 @@ from ccp_dml.serving.search.index_store import (
     read_manifest,
     sweep,
 )
+from ccp_dml.serving.search.unfinished_build import UnfinishedBuild, forget_unfinished
 from ccp_dml.serving.search.where import Value, as_sql, parse_where
 
 Report = Callable[[int, int], None]
 """Called with how many images are embedded, and of how many."""
+Known = Mapping[Path, tuple[tuple[int, int], np.ndarray]]
+"""Vectors (D,) that need not be computed, by file, each with the size and time (bytes, mtime_ns) the file had then."""
+
+
+def nobody(done: int, total: int) -> None:
+    """Take a report and tell nobody."""
 
 
 @dataclass
@@ -43,6 +50,8 @@ class Changes:
     relabelled: int = 0
     removed: int = 0
     unchanged: int = 0
+    read: int = 0  # vectors that were given
+    resumed: int = 0  # vectors that a build which did not end had computed
     missing: list[str] = field(default_factory=list)  # files that are not there
     broken: list[tuple[str, str]] = field(default_factory=list)  # files that are no readable images, and why
 
@@ -94,12 +103,14 @@ def add_images(
     model_path: Path,
     images: Sequence[ListedImage],
     approximation: approximate.Kind | None = None,
-    report: Report | None = None,
+    report: Report = nobody,
+    known: Known | None = None,
 ) -> Changes:
     """Add `images` to the index in `folder`, which is made if it is not there.
 
     Those it has already are embedded again only if their content has changed; one whose content is known from a file
-    that is gone counts as moved. Unreadable and missing images are listed, not fatal.
+    that is gone counts as moved. Unreadable and missing images are listed, not fatal. What has been embedded when the
+    process is killed is not embedded again by the next call.
     """
     if folder.exists() and not is_index(folder) and not _holds_only_leftovers(folder):
         raise UserError(f"{folder} exists and is no index; choose another folder for --out.")
@@ -113,11 +124,13 @@ def add_images(
         kind = approximation or (previous.approximation.kind if previous and previous.approximation else None)
         rebuild = kind is not None and (previous is None or previous.approximation is None)
         if previous is None or plan.changes_table() or rebuild:
-            _write(folder, previous, pinned, plan, model, kind, changes, report)
+            _write(folder, previous, pinned, plan, model, kind, changes, report, known)
+        else:
+            forget_unfinished(folder)
         return changes
 
 
-def refresh(folder: Path, model: EmbeddingModel, drop_missing: bool = False, report: Report | None = None) -> Changes:
+def refresh(folder: Path, model: EmbeddingModel, drop_missing: bool = False, report: Report = nobody) -> Changes:
     """Look at every indexed file again; embed what has changed, and list, or drop, what is gone."""
     with alone_writing(folder):
         previous = _checked_manifest(folder)
@@ -138,6 +151,8 @@ def refresh(folder: Path, model: EmbeddingModel, drop_missing: bool = False, rep
         if plan.changes_table():
             kind = None if previous.approximation is None else previous.approximation.kind
             _write(folder, previous, previous.model, plan, model, kind, changes, report)
+        else:
+            forget_unfinished(folder)
         return changes
 
 
@@ -163,7 +178,7 @@ def remove_images(folder: Path, paths: Iterable[str | Path] = (), where: str | N
             kind = None if previous.approximation is None else previous.approximation.kind
             if len(stored) - len(dropped) < approximate.LEAST_VECTORS:
                 kind = None
-            _write(folder, previous, previous.model, _Plan(drop=sorted(dropped)), None, kind, changes, None)
+            _write(folder, previous, previous.model, _Plan(drop=sorted(dropped)), None, kind, changes)
         return changes
 
 
@@ -259,12 +274,37 @@ def _write(
     model: EmbeddingModel | None,
     kind: approximate.Kind | None,
     changes: Changes,
-    report: Report | None,
+    report: Report = nobody,
+    known: Known | None = None,
 ) -> None:
     """Write the next generation: what is kept, then what is new, each with the next free id."""
+    if model is None or not plan.embed:
+        _write_generation(folder, previous, pinned, plan, iter(()), kind, changes)
+        forget_unfinished(folder)
+        return
+    build = UnfinishedBuild(folder, pinned.digest, pinned.dim)
+    try:
+        embedded = _embedded(model, plan.embed, known or {}, build, changes, report)
+        _write_generation(folder, previous, pinned, plan, embedded, kind, changes)
+    except BaseException:
+        if not len(build):
+            build.remove()  # there is nothing to go on with
+        raise
+    build.remove()
+
+
+def _write_generation(
+    folder: Path,
+    previous: Manifest | None,
+    pinned: PinnedModel,
+    plan: _Plan,
+    embedded: Iterator[tuple[_ToEmbed, np.ndarray]],
+    kind: approximate.Kind | None,
+    changes: Changes,
+) -> None:
     generation = NextGeneration(folder, previous)
     try:
-        _fill(generation, pinned, plan, model, kind, changes, report)
+        _fill(generation, pinned, plan, embedded, kind, changes)
     except BaseException:
         generation.abandon()
         raise
@@ -274,10 +314,9 @@ def _fill(
     generation: NextGeneration,
     pinned: PinnedModel,
     plan: _Plan,
-    model: EmbeddingModel | None,
+    embedded: Iterator[tuple[_ToEmbed, np.ndarray]],
     kind: approximate.Kind | None,
     changes: Changes,
-    report: Report | None,
 ) -> None:
     previous = generation.previous
     next_id = 1 if previous is None else previous.next_id
@@ -288,11 +327,12 @@ def _fill(
             for start in range(0, len(kept), 1 << 14):
                 vectors.write(stored[kept[start : start + (1 << 14)]].tobytes())
         count = len(kept)
-        if model is not None and plan.embed:
-            for new, vector in _embedded(model, plan.embed, changes, report):
-                vectors.write(vector.tobytes())
-                _insert(table, next_id, new)
-                next_id, count = next_id + 1, count + 1
+        for new, vector in embedded:
+            vectors.write(vector.tobytes())
+            _insert(table, next_id, new)
+            next_id, count = next_id + 1, count + 1
+            changes.embedded_again += new.again
+            changes.added += not new.again
         table.commit()
     if previous is None and count == 0:
         some = [f"{path} ({reason})" for path, reason in changes.broken] + [
@@ -323,20 +363,54 @@ def _change_table(table: sqlite3.Connection, plan: _Plan) -> np.ndarray:
 
 
 def _embedded(
-    model: EmbeddingModel, wanted: Sequence[_ToEmbed], changes: Changes, report: Report | None
+    model: EmbeddingModel,
+    wanted: Sequence[_ToEmbed],
+    known: Known,
+    build: UnfinishedBuild,
+    changes: Changes,
+    report: Report,
 ) -> Iterator[tuple[_ToEmbed, np.ndarray]]:
     """Yield images with their vectors (D,), in order; what cannot be read is left out and listed."""
-    paths = [new.image.path for new in wanted]
+    given = {place: vector for place, new in enumerate(wanted) if (vector := _given(new, known)) is not None}
+    others = [new for place, new in enumerate(wanted) if place not in given]
+    resumed = sum(new.file.digest in build for new in others)
+    changes.read, changes.resumed = len(given), resumed
+    fresh = {new.file.digest: new.image.path for new in others if new.file.digest not in build}
+    reasons = _embed_into(build, model, fresh, report, len(given) + resumed)
+    for place, new in enumerate(wanted):
+        if place in given:
+            yield new, model.comparable(given[place][None])[0]
+        elif new.file.digest in build:
+            yield new, build.vector(new.file.digest)
+        else:
+            changes.broken.append((str(new.image.path), reasons[new.file.digest]))
+
+
+def _given(new: _ToEmbed, known: Known) -> np.ndarray | None:
+    """Find the vector that was computed of the file as it is now."""
+    state, vector = known.get(new.image.path, (None, None))
+    return vector if state == (new.file.bytes, new.file.mtime_ns) else None
+
+
+def _embed_into(
+    build: UnfinishedBuild,
+    model: EmbeddingModel,
+    fresh: dict[str, Path],
+    report: Report,
+    already: int,
+) -> dict[str, str]:
+    """Embed files by content, each once; return why a content cannot be read. `already` are known without it."""
+    contents, paths = list(fresh), list(fresh.values())
+    total = already + len(fresh)
+    report(already, total)
     for positions, vectors in model.embed_stream(paths, on_error="skip"):
         if not np.isfinite(vectors).all():
             raise UserError(f"{model.name} gives NaN or infinite values for some images; it cannot be searched with.")
-        for position, vector in zip(positions, model.comparable(vectors), strict=True):
-            changes.embedded_again += wanted[position].again
-            changes.added += not wanted[position].again
-            yield wanted[position], vector
-        if positions and report is not None:
-            report(positions[-1] + 1, len(paths))
-    changes.broken += [(str(path), reason) for path, reason in model.skipped]
+        if positions:
+            build.append([contents[position] for position in positions], model.comparable(vectors))
+            report(already + positions[-1] + 1, total)
+    content_of = {path: content for content, path in fresh.items()}
+    return {content_of[path]: reason for path, reason in model.skipped}
 
 
 def _insert(table: sqlite3.Connection, number: int, new: _ToEmbed) -> None:

@@ -77,6 +77,7 @@ class MilvusGallery:
         self.is_complete: bool = header["complete"]
         (row,) = client.query(collection, filter="", output_fields=["count(*)"])
         self.count = int(row["count(*)"])
+        self.warning = None if self.is_complete else unfinished_sentence(address, self.count, header["count"])
         self._attribute_names: list[str] = header["attributes"]
         self._pieces: int = header["pieces"]
         self._next_id: int = header["next_id"]
@@ -95,6 +96,11 @@ class MilvusGallery:
         name = address.collection or ours[0]
         if name not in ours:
             raise UserError(f"{address.engine} holds no index {name!r}; it holds {listing(ours) or 'none'}.")
+        if name not in client.list_collections():
+            raise UserError(
+                f"A push to {address.engine}#{name} was cut off before it sent an image; finish it with "
+                f"`ccp index push INDEX {address.engine}#{name}`."
+            )
         client.load_collection(name)
         client.load_collection(name + ABOUT)
         return cls(client, name, text)
@@ -154,8 +160,25 @@ class MilvusGallery:
             yield from self.client.query(self.collection, filter=f"id in {part}", output_fields=["id", *fields])
 
 
-def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | None = None) -> tuple[str, int, int]:
-    """Make a collection hold exactly what `index` holds; its address, and how many rows were sent and deleted.
+def unfinished_sentence(address: str, there: int, wanted: int) -> str:
+    return (
+        f"{address} is not whole: a push was cut off or is still at work, and the engine holds {there:,} images where "
+        f"the index has {wanted:,}. Finish it with `ccp index push INDEX {address}`."
+    )
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a push did."""
+
+    place: str  # the address with the collection
+    sent: int
+    deleted: int
+    went_on: bool  # an earlier push had been cut off
+
+
+def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | None = None) -> Pushed:
+    """Make a collection hold exactly what `index` holds.
 
     Only what is missing or differs is sent, batch by batch: a push that was cut off goes on where it stopped, and one
     after a change of the index sends the change.
@@ -164,19 +187,20 @@ def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | Non
     name = address.collection or _collection_name(index.name)
     client = connect(address.engine)
     header = read_header(client, name)
-    if header is None:
-        if name in client.list_collections():
-            raise UserError(
-                f"{address.engine} has a collection {name!r} of another program; push to {address.engine}#OTHER."
-            )
-        _make_collections(client, name, index.model.dim)
-    elif header["model"]["digest"] != index.model.digest:
+    if header is None and name in client.list_collections():
+        raise UserError(
+            f"{address.engine} has a collection {name!r} of another program; push to {address.engine}#OTHER."
+        )
+    if header is not None and header["model"]["digest"] != index.model.digest:
         raise UserError(
             f"{address.engine}#{name} holds vectors of the model {header['model']['name']} "
             f"({header['model']['digest'][:8]}), the index those of {index.model.name} ({index.model.digest[:8]}); "
             f"push to another collection: {address.engine}#OTHER."
         )
+    # Before there are images: a collection without a description would be taken for another program's.
+    _make_description(client, name)
     _write_about(client, name, index, is_complete=False)
+    _make_collection(client, name, index.model.dim)
     ids = index.ids.tolist()
     sent, done = 0, 0
     for part in _parts(ids):
@@ -191,7 +215,8 @@ def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | Non
     _write_about(client, name, index, is_complete=True)
     client.flush(name)
     client.close()
-    return f"{address.engine}#{name}", sent, len(extra)
+    went_on = header is not None and not header["complete"]
+    return Pushed(f"{address.engine}#{name}", sent, len(extra), went_on)
 
 
 def connect(engine: str) -> Any:
@@ -259,24 +284,35 @@ def _send(client: Any, name: str, index: SearchIndex, ids: list[int]) -> int:
     return len(wanted)
 
 
-def _make_collections(client: Any, name: str, dim: int) -> None:
+def _make_collection(client: Any, name: str, dim: int) -> None:
+    """Make the collection of images, unless there is one."""
     from pymilvus import DataType
 
-    images = client.create_schema(auto_id=False, enable_dynamic_field=False)
-    images.add_field("id", DataType.INT64, is_primary=True)
-    images.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
-    images.add_field("path", DataType.VARCHAR, max_length=65_535)
-    images.add_field("label", DataType.VARCHAR, max_length=65_535, nullable=True)
-    images.add_field("attributes", DataType.JSON)
-    about = client.create_schema(auto_id=False, enable_dynamic_field=False)
-    about.add_field("id", DataType.INT64, is_primary=True)
-    about.add_field("vector", DataType.FLOAT_VECTOR, dim=2)  # Milvus has no collections without vectors
-    about.add_field("text", DataType.VARCHAR, max_length=65_535)
-    for collection, schema in ((name, images), (name + ABOUT, about)):
-        if collection not in client.list_collections():
-            how = client.prepare_index_params()
-            how.add_index("vector", index_type="FLAT", metric_type="L2")
-            client.create_collection(collection, schema=schema, index_params=how, consistency_level="Strong")
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+    schema.add_field("id", DataType.INT64, is_primary=True)
+    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
+    schema.add_field("path", DataType.VARCHAR, max_length=65_535)
+    schema.add_field("label", DataType.VARCHAR, max_length=65_535, nullable=True)
+    schema.add_field("attributes", DataType.JSON)
+    _create(client, name, schema)
+
+
+def _make_description(client: Any, name: str) -> None:
+    """Make the collection that describes the images, unless there is one."""
+    from pymilvus import DataType
+
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+    schema.add_field("id", DataType.INT64, is_primary=True)
+    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=2)  # Milvus has no collections without vectors
+    schema.add_field("text", DataType.VARCHAR, max_length=65_535)
+    _create(client, name + ABOUT, schema)
+
+
+def _create(client: Any, collection: str, schema: Any) -> None:
+    if collection not in client.list_collections():
+        how = client.prepare_index_params()
+        how.add_index("vector", index_type="FLAT", metric_type="L2")
+        client.create_collection(collection, schema=schema, index_params=how, consistency_level="Strong")
 
 
 def _write_about(client: Any, name: str, index: SearchIndex, is_complete: bool) -> None:
@@ -286,6 +322,7 @@ def _write_about(client: Any, name: str, index: SearchIndex, is_complete: bool) 
     header = {
         "model": index.model.model_dump(),
         "complete": is_complete,
+        "count": index.count,
         "attributes": list(values),
         "pieces": len(pieces),
         "next_id": index.manifest.next_id,

@@ -168,6 +168,7 @@ class Service:
             "labels": gallery.label_counts(),
             "attributes": gallery.attribute_values(),
             "thresholds": self.thresholds(),
+            "warning": gallery.warning,
         }
 
     def thresholds(self) -> list[dict[str, Any]]:
@@ -215,7 +216,9 @@ def _add_interface(app: FastAPI, service: Service) -> None:
         return {
             "status": "ok",
             "model": {"name": model.name, "digest": model.digest, "dim": model.dim},
-            "index": None if gallery is None else {"name": gallery.name, "images": gallery.count},
+            "index": None
+            if gallery is None
+            else {"name": gallery.name, "images": gallery.count, "warning": gallery.warning},
         }
 
     @app.post("/embed", summary="Embed pictures.", openapi_extra=with_pictures(None, "image", many=True))

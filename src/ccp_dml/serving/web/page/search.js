@@ -288,6 +288,8 @@ function fillIn(facts) {
   get("name").textContent = facts.name;
   const labels = Object.entries(facts.labels);
   get("about").textContent = `${facts.count.toLocaleString("en")} images` + (labels.length ? ` of ${labels.length.toLocaleString("en")} classes` : "") + `, embedded by ${facts.model}`;
+  get("warning").textContent = facts.warning ?? "";
+  get("warning").hidden = !facts.warning;
   for (const [label, count] of labels) {
     get("class-filter").append(option(label, `${label} (${count})`));
     get("truth").append(option(label));

@@ -16,13 +16,6 @@ from ccp_dml.cli import main
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def birds(photo_run, photos, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("serve") / "birds.index"
-    assert main(["index", str(photo_run[0]), str(photos), "--out", str(folder)]) == 0
-    return folder
-
-
 @pytest.fixture
 def start():
     """Start `ccp serve` on a free port; the process and how to call it."""

@@ -1,0 +1,89 @@
+"""Vectors that are written batch by batch, with a line for each: who is killed goes on behind the last whole batch."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ccp_dml.foundation.files import write_json
+
+REQUEST, VECTORS, JOURNAL = "request.json", "vectors.f32", "batches.jsonl"
+
+
+class BatchJournal:
+    """Vectors on the disk and a line for each batch: the line is written last, so what it speaks of is there.
+
+    Args:
+        folder: where they lie; it is for one writer at a time.
+        dim: D, the length of a vector.
+    """
+
+    def __init__(self, folder: Path, dim: int) -> None:
+        self.folder, self.dim = folder, dim
+        self.rows = 0
+
+    def begin(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """Read what was noted with each batch that is there and whole.
+
+        What was asked for otherwise than by `request`, or lost its end, is cut off.
+        """
+        if _read_json(self.folder / REQUEST) != request:
+            self.remove()
+            self.folder.mkdir(parents=True)
+            write_json(self.folder / REQUEST, request)
+        for name in (VECTORS, JOURNAL):
+            (self.folder / name).touch()
+        row_bytes = self.dim * np.dtype(np.float32).itemsize
+        available = (self.folder / VECTORS).stat().st_size
+        kept, notes = 0, []
+        with (self.folder / JOURNAL).open("rb") as journal:
+            for line in journal:
+                batch = _parsed(line)
+                if batch is None or (self.rows + batch["rows"]) * row_bytes > available:
+                    break
+                kept, self.rows = kept + len(line), self.rows + batch["rows"]
+                notes.append(batch)
+        os.truncate(self.folder / JOURNAL, kept)
+        os.truncate(self.folder / VECTORS, self.rows * row_bytes)
+        return notes
+
+    def append(self, vectors: np.ndarray, **note: Any) -> None:
+        """Add a batch (B, D) and what to note with it; on the disk when this returns."""
+        _append(self.folder / VECTORS, vectors.tobytes())
+        _append(self.folder / JOURNAL, json.dumps({"rows": len(vectors), **note}).encode() + b"\n")
+        self.rows += len(vectors)
+
+    def vectors(self) -> np.ndarray:
+        """Map the vectors (N, D) from the disk."""
+        if self.rows == 0:
+            return np.empty((0, self.dim), dtype=np.float32)
+        return np.memmap(self.folder / VECTORS, dtype=np.float32, mode="r", shape=(self.rows, self.dim))
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _append(file: Path, content: bytes) -> None:
+    with file.open("ab") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Parse a batch's line; None for one that a kill cut off."""
+    try:
+        batch = json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+    return batch if isinstance(batch, dict) and isinstance(batch.get("rows"), int) else None
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

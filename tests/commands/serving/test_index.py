@@ -1,0 +1,160 @@
+"""`ccp index` as a user calls it, with a network that was really trained."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import ccp_dml as ccp
+from ccp_dml.cli import main
+from ccp_dml.serving.search import vector_engine
+from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.unfinished_build import UnfinishedBuild
+
+
+def test_adding_refreshing_removing_and_showing(photos, photo_run, tmp_path, capsys, run_json):
+    images = tmp_path / "images"
+    shutil.copytree(photos, images)
+    index = tmp_path / "own.index"
+    assert main(["index", str(photo_run[0]), str(images / "class_00"), "--out", str(index)]) == 0
+    assert main(["index", str(photo_run[0]), str(images), "--out", str(index)]) == 0
+    assert "80 images (75 added, 5 relabelled, 5 unchanged)" in capsys.readouterr().out
+    (images / "class_01" / "0.png").unlink()
+    assert main(["index", "refresh", str(index)]) == 0
+    shown = capsys.readouterr()
+    assert "80 images (79 unchanged)" in shown.out
+    assert "1 files are missing" in shown.err
+    assert main(["search", str(index), str(images / "class_01" / "1.png"), "-k", "80"]) == 0
+    assert "1 of these images have moved or are gone" in capsys.readouterr().err
+    assert main(["index", "remove", str(index), "--where", 'label = "class_01"']) == 0
+    facts = run_json("index", "show", index)
+    assert (facts["images"], facts["missing"], len(facts["labels"])) == (75, [], 15)
+    assert main(["index", "remove", str(index)]) == 2
+
+
+def test_a_model_that_moved_is_asked_for_and_another_is_refused(photo_run, photos, tmp_path, capsys):
+    saved = tmp_path / "model"
+    ccp.load(photo_run[0]).save(saved)
+    index = tmp_path / "own.index"
+    assert main(["index", str(saved), str(photos / "class_00"), "--out", str(index)]) == 0
+    saved.rename(tmp_path / "elsewhere")
+    query = str(photos / "class_00" / "0.png")
+    assert main(["search", str(index), query]) == 2
+    assert "say where it is with --model" in " ".join(capsys.readouterr().err.split())
+    assert main(["search", str(index), query, "--model", str(tmp_path / "elsewhere")]) == 0
+    assert main(["search", str(index), query, "--model", str(photo_run[0])]) == 0  # the same network, a run this time
+
+
+def test_pushed_to_the_embedded_engine_the_results_are_the_same(birds, photos, tmp_path, capsys, run_json):
+    pytest.importorskip("milvus_lite")
+    address = str(tmp_path / "engine.db")
+    assert main(["index", "push", str(birds), address]) == 0
+    assert "engine.db#birds: 80 images (80 sent, 0 deleted)" in capsys.readouterr().out
+    query = photos / "class_05" / "2.png"
+    arguments = (query, "-k", 7, "--where", 'label != "class_05"')
+    assert run_json("search", address, *arguments) == run_json("search", birds, *arguments)
+
+
+def test_vectors_of_embed_are_indexed_without_embedding_again(birds, photo_run, photos, tmp_path, capsys, run_json):
+    vectors = tmp_path / "v.npz"
+    assert main(["embed", str(photo_run[0]), str(photos), "--out", str(vectors)]) == 0
+    index = tmp_path / "read.index"
+    assert main(["index", str(photo_run[0]), str(vectors), "--out", str(index)]) == 0
+    shown = capsys.readouterr().out
+    assert "Read 80 vectors instead of computing them." in shown
+    assert "80 images (80 added)" in shown
+    query = photos / "class_03" / "1.png"
+    assert run_json("search", index, query, "-k", 80) == run_json("search", birds, query, "-k", 80)
+
+
+def test_vectors_and_images_can_be_named_together(photo_run, photos, tmp_path, capsys):
+    vectors, index = tmp_path / "v.npz", tmp_path / "both.index"
+    images = tmp_path / "images"
+    shutil.copytree(photos, images)
+    assert main(["embed", str(photo_run[0]), str(images / "class_00"), "--out", str(vectors)]) == 0
+    shutil.copy(images / "class_01" / "0.png", images / "class_00" / "0.png")  # changed since
+    assert main(["index", str(photo_run[0]), str(vectors), str(images), "--out", str(index)]) == 0
+    assert "Read 4 vectors" in capsys.readouterr().out
+    stored = SearchIndex.open(index)
+    assert (stored.count, stored.label_counts()["class_00"]) == (80, 5)
+    paths = [item.path for item in stored.items(stored.ids.tolist())]
+    model = ccp.load(photo_run[0])
+    np.testing.assert_allclose(stored.vectors, model.comparable(model.embed(paths)), atol=1e-6)
+
+
+def test_vectors_of_another_model_are_refused(photo_run, frozen_run, photos, tmp_path, capsys):
+    vectors = tmp_path / "v.npz"
+    assert main(["embed", str(photo_run[0]), str(photos / "class_00"), "--out", str(vectors)]) == 0
+    assert main(["index", str(frozen_run[0]), str(vectors), "--out", str(tmp_path / "x.index")]) == 2
+    assert "v.npz holds vectors of another model" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "x.index").exists()
+
+
+def test_an_interrupted_build_goes_on_where_it_stopped(photo_run, photos, tmp_path, capsys, monkeypatch):
+    saved, index, whole = (tmp_path / name for name in ("model", "x.index", "whole.index"))
+    ccp.load(photo_run[0], settings=["run.evaluation_batch=20"]).save(saved)
+    command = ["index", str(saved), str(photos), "--out", str(index)]
+    with monkeypatch.context() as patch:
+        appends = iter([UnfinishedBuild.append] * 3)
+
+        def append_thrice(*arguments):
+            for append in appends:
+                return append(*arguments)
+            raise KeyboardInterrupt
+
+        patch.setattr(UnfinishedBuild, "append", append_thrice)
+        assert main(command) == 130
+    assert "The same command goes on where this one stopped." in " ".join(capsys.readouterr().err.split())
+    assert not index.exists()
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "Went on after 60 images of an earlier command." in shown
+    assert "80 images (80 added)" in shown
+    assert main(["index", str(saved), str(photos), "--out", str(whole)]) == 0
+    np.testing.assert_array_equal(SearchIndex.open(index).vectors, SearchIndex.open(whole).vectors)
+
+
+def test_a_push_that_was_cut_off_is_said_and_gone_on_with(birds, photos, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("milvus_lite")
+    address, query = str(tmp_path / "engine.db"), str(photos / "class_05" / "2.png")
+    monkeypatch.setattr(vector_engine, "BATCH", 30)
+    with monkeypatch.context() as patch:
+        sends = iter([vector_engine._send])
+
+        def send_once(*arguments):
+            for send in sends:
+                return send(*arguments)
+            raise KeyboardInterrupt
+
+        patch.setattr(vector_engine, "_send", send_once)
+        assert main(["index", "push", str(birds), address]) == 130
+    assert "the same command goes on where this one stopped" in capsys.readouterr().err
+    assert main(["search", address, query]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "engine.db is not whole" in said
+    assert "30 images where the index has 80" in said
+    assert main(["index", "push", str(birds), address]) == 0
+    shown = capsys.readouterr().out
+    assert "Finished a push that had been cut off." in shown
+    assert "80 images (50 sent, 0 deleted)" in shown
+    assert main(["search", address, query]) == 0
+    assert "not whole" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{tmp}/nothing", "{query}", "--out", "{tmp}/x"], "nothing"),
+        (["{run}", "{tmp}/nothing.npz", "--out", "{tmp}/x"], "There is no file"),
+        (["{run}", "{query}", "--out", "{tmp}/x", "--approximate", "magic"], "give hnsw or ivf"),
+        (["push", "{birds}", "nowhere"], "nowhere is no address"),
+        (["refresh", "{tmp}/nothing"], "There is no index"),
+        (["remove", "{birds}"], "Say what to remove"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(birds, photo_run, photos, tmp_path, capsys, arguments, message):
+    names = {"birds": birds, "query": photos / "class_00" / "0.png", "tmp": tmp_path, "run": photo_run[0]}
+    assert main(["index", *(part.format(**names) for part in arguments)]) == 2
+    shown = capsys.readouterr()
+    assert message in " ".join(shown.err.split())
+    assert "Traceback" not in shown.err
