@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import pairwise_distances
-from ccp_dml.models.backbones import PrecomputedFeatures
+from ccp_dml.models.backbones import PrecomputedFeatures, create_backbone
 from ccp_dml.models.embedder import (
     FIRST_LENGTH,
     Embedder,
@@ -154,6 +154,26 @@ def test_frozen_backbone_builds_no_graph(images: Tensor) -> None:
     embedder.backbone.convolution.requires_grad_(True)  # by a careless optimiser set-up
     embedder(images)
     assert seen == [False]
+
+
+def test_below_the_first_stage_that_learns_nothing_changes() -> None:
+    embedder = Embedder(create_backbone("test_resnet"), 2, freeze_batch_norm=False, train_from="layer3")
+    embedder.train()
+    assert not embedder.backbone.network.layer2.training
+    assert embedder.backbone.network.layer3.training
+    learning = [name for name, value in embedder.named_parameters() if value.requires_grad]
+    assert all(name.startswith(("backbone.network.layer3", "backbone.network.layer4", "linear")) for name in learning)
+    photos = torch.rand(2, 3, 64, 64) * 255
+    with torch.no_grad():
+        maps, whole = embedder.eval().maps(photos), embedder.raw(photos)
+        embedder.keep_what_learns()
+        assert torch.equal(embedder.raw(maps), whole)
+    assert [name for name, value in embedder.named_parameters() if value.requires_grad] == learning
+
+
+def test_a_backbone_is_frozen_as_a_whole_or_in_part() -> None:
+    with pytest.raises(UserError, match="both set"):
+        Embedder(create_backbone("test_resnet"), 2, freeze_backbone=True, train_from="layer3")
 
 
 def test_no_grad_is_respected(images: Tensor) -> None:

@@ -8,11 +8,12 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from support.frozen_runs import QUICK, Counter, entries, trained, training_features
+from support.frozen_runs import QUICK, Counter, entries, save_resnet, trained, training_features
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.data.loading import auto_workers, loader_processes
 from ccp_dml.errors import UserError
+from ccp_dml.models.backbones import create_backbone
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data
@@ -31,6 +32,40 @@ def test_without_augmentation_the_cache_changes_nothing(frozen_settings, tmp_pat
     assert cached[1] == live[1]
     assert cached[0]["test"] == live[0]["test"]
     assert len({row["map_at_r"] for row in cached[1]}) > 1, "nothing was learned, so nothing was compared"
+
+
+@pytest.fixture
+def top_settings(frozen_settings, tmp_path):
+    """Configure a run that trains the upper stages of a small network on cached maps of the lower ones."""
+    weights = tmp_path / "resnet.safetensors"
+    save_resnet(weights, seed=5)
+    own = ("model.backbone=test_resnet", f"model.weights={weights}", "model.freeze_backbone=false")
+    smaller = ("train.max_steps=4", "train.evaluate_every=2", "optim.lr=1e-3")
+    return lambda *more: frozen_settings(*own, *smaller, "model.train_from=layer3", *more)
+
+
+def test_top_stages_learn_the_same_from_cached_maps_as_from_images(top_settings, tmp_path):
+    cached = trained(top_settings("data.augment=none"), tmp_path / "cached")
+    live = trained(top_settings("data.augment=none", "model.cache_features=false"), tmp_path / "live")
+    assert cached[1] == live[1]
+    assert cached[0]["test"] == live[0]["test"]
+    of_top, whole = (load_file(tmp_path / name / "best.safetensors") for name in ("cached", "live"))
+    assert len(of_top) < len(whole)
+    assert all(torch.equal(value, whole[name]) for name, value in of_top.items())
+    first = create_backbone("test_resnet", seed=5).state_dict()
+    learned = {name for name, value in first.items() if not torch.equal(value, whole[f"backbone.{name}"])}
+    assert learned, "nothing was learned, so nothing was compared"
+    assert all(name.startswith(("network.layer3", "network.layer4")) for name in learned)
+
+
+def test_maps_have_views_and_entries_of_their_own(top_settings, tmp_path):
+    seen = training_features(top_settings())
+    assert seen.load(torch.arange(2)).shape == (2, 48, 4, 4)
+    assert len(seen.source.views) == 4
+    rows = torch.arange(8)
+    assert not torch.equal(seen.load(rows, seed=1), seen.load(rows))
+    training_features(top_settings("model.train_from=layer4"))
+    assert len(entries(tmp_path)) == 2
 
 
 def test_views_are_what_the_backbone_sees_of_augmented_images(frozen_settings):

@@ -45,6 +45,12 @@ class Counter(Watcher):
             raise KeyboardInterrupt
 
 
+def save_resnet(file, seed):
+    """Write the weights of a tiny network of timm that can be cut at its stages."""
+    state = create_backbone("test_resnet", seed=seed).network.state_dict()
+    save_file({name: value.contiguous() for name, value in state.items()}, file)
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Extract and write sixteen images at a time, so that a few images are several blocks."""

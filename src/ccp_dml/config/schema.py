@@ -83,8 +83,11 @@ class ModelConfig(ConfigSection):
     normalise: Literal["clip", "l2"] = Field("clip", description="v / max(1, ||v||), or true L2 (D20)")
     freeze_batch_norm: bool = Field(True, description="no statistics and no affine updates (D14)")
     freeze_backbone: bool = Field(False, description="train the head only, on features that are computed once")
+    train_from: str | None = Field(
+        None, description="the stage from which on the backbone is trained, as in blocks.5; unset: all of it"
+    )
     cache_features: bool = Field(
-        True, description="keep a frozen backbone's features in the feature cache; see `ccp cache`"
+        True, description="keep what the frozen part of a backbone gives in the feature cache; see `ccp cache`"
     )
     head_init: Literal["xavier", "pca", "whitened-pca"] = Field(
         "xavier", description="how the last layer starts: at random, or as (whitened) PCA of the training features"

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import NORMALISERS
+from ccp_dml.models.stages import cut_at, keep_above, maps_at, parts_below
 
 NEGLIGIBLE = 1e-6
 """Directions whose variance is below this part of the largest are noise; whitening would blow it up."""
@@ -151,6 +152,8 @@ class Embedder(nn.Module):
         freeze_batch_norm: batch-norm layers never learn (D14). Switch it off for a network trained from scratch.
         freeze_backbone: only the head learns; the backbone stays in inference mode, and its features are rounded to
             half precision, as they are stored where they are computed once (see `runs.frozen`).
+        train_from: the backbone learns from this stage on ("blocks.5"); what lies below stays in inference mode, and
+            its maps are rounded to half precision. None: all of it learns.
         scale_features: features are centred and scaled by constants that `start_as_pca` measures.
         hidden_dim: width of a hidden layer beside the linear one; None: there is none.
         generator: draws the head's weights; without one they are those of seed 0.
@@ -165,6 +168,7 @@ class Embedder(nn.Module):
         *,
         freeze_batch_norm: bool = True,
         freeze_backbone: bool = False,
+        train_from: str | None = None,
         scale_features: bool = False,
         hidden_dim: int | None = None,
         generator: torch.Generator | None = None,
@@ -176,6 +180,8 @@ class Embedder(nn.Module):
             raise UserError(f"pooling '{pooling}' is unknown: choose one of {', '.join(get_args(Pooling))}")
         if normalise not in get_args(Normalisation):
             raise UserError(f"normalise '{normalise}' is unknown: choose one of {', '.join(get_args(Normalisation))}")
+        if freeze_backbone and train_from is not None:
+            raise UserError("`freeze_backbone` and `train_from` are both set: freeze all of the backbone, or a part")
         self.backbone = backbone
         self.embedding_dim = embedding_dim
         self.pooling = pooling
@@ -190,6 +196,7 @@ class Embedder(nn.Module):
         nn.init.xavier_uniform_(self.linear.weight, generator=generator)
         self.scaling = FeatureScaling(width) if scale_features else None
         self.hidden = None if hidden_dim is None else ResidualHidden(width, hidden_dim, generator)
+        self.cut = None if train_from is None else cut_at(backbone, train_from)
         if freeze_backbone:
             backbone.requires_grad_(False)
         self.train()
@@ -201,6 +208,9 @@ class Embedder(nn.Module):
             freeze_batch_norm(self)
         if self.freeze_backbone:
             self.backbone.eval()
+        if self.cut is not None:
+            for part in parts_below(self.backbone, self.cut):
+                part.eval()
         return self
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -210,6 +220,16 @@ class Embedder(nn.Module):
     def raw(self, inputs: Tensor) -> Tensor:
         """Map network inputs, as `Source.load` gives them -> embeddings (B, D) before normalisation."""
         return self.head(self.features(inputs))
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Images -> the maps (B, C, h, w) that the first stage that learns gets; see `train_from`."""
+        assert self.cut is not None
+        return maps_at(self.backbone, self.cut, images)
+
+    def keep_what_learns(self) -> None:
+        """Remove what lies below `train_from`: from now on the network takes maps, as `maps` gives them, not images."""
+        assert self.cut is not None
+        keep_above(self.backbone, self.cut)
 
     def features(self, inputs: Tensor) -> Tensor:
         """Map network inputs -> the backbone's pooled features (B, F)."""

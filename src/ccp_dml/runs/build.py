@@ -29,8 +29,12 @@ from ccp_dml.runs.loss_arguments import LossContext, checked_arguments
 
 @naming_keys("model")
 def build_network(model: ModelConfig, data: LabelledSet | None, seed: int) -> Embedder:
-    """Build the embedder with its first weights; `data` tells the width of features, if they are the input."""
-    return build_network_for(model, feature_width(data), seed)
+    """Build the embedder with its first weights; `data` tells whether features or maps are the input, not images."""
+    sample = None if data is None else data.load(torch.arange(1))
+    network = build_network_for(model, feature_width(sample), seed)
+    if network.cut is not None and sample is not None and sample.is_floating_point():
+        network.keep_what_learns()
+    return network
 
 
 def build_network_for(model: ModelConfig, width: int | None, seed: int) -> Embedder:
@@ -51,15 +55,15 @@ def build_network_for(model: ModelConfig, width: int | None, seed: int) -> Embed
         model.normalise,
         freeze_batch_norm=model.freeze_batch_norm,
         freeze_backbone=model.freeze_backbone,
+        train_from=model.train_from,
         scale_features=model.head_init != "xavier",
         hidden_dim=model.hidden_dim,
         generator=generator(seed, "linear"),
     )
 
 
-def feature_width(data: LabelledSet | None) -> int | None:
-    """Look up the width F of features (F,); None if the items of `data` are images."""
-    sample = None if data is None else data.load(torch.arange(1))
+def feature_width(sample: Tensor | None) -> int | None:
+    """Look up the width F of features (B, F); None if the inputs are images or maps."""
     return sample.shape[1] if sample is not None and sample.ndim == 2 else None
 
 

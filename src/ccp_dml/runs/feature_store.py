@@ -145,10 +145,10 @@ class Writer:
     def finish(self, shape: tuple[int, ...]) -> None:
         """Declare the entry complete, which it must be."""
         with writable(self.folder.parent):
-            rows, written = math.prod(shape[:-1]), (self.part / FEATURES).stat().st_size
-            if written != rows * self.row_bytes:
+            expected, written = math.prod(shape[:2]) * self.row_bytes, (self.part / FEATURES).stat().st_size
+            if written != expected:
                 raise UserError(
-                    f"the feature cache {self.part} holds {written} bytes instead of {rows * self.row_bytes}: another "
+                    f"the feature cache {self.part} holds {written} bytes instead of {expected}: another "
                     "process wrote to it; run the command again"
                 )
             header = {"format": FORMAT, "shape": list(shape), "digest": file_digest(self.part / FEATURES)}

@@ -1,4 +1,8 @@
-"""Train with a frozen backbone: its features are computed once, and only the head is trained on them."""
+"""Train with a backbone that is frozen, or whose lower stages are: what they give is computed once.
+
+A head is trained on features of the whole backbone (`model.freeze_backbone`), or the upper stages and a head on maps of
+the lower ones (`model.train_from`).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,6 +22,7 @@ from ccp_dml.foundation.files import cache_home
 from ccp_dml.foundation.randomness import seeds_of_rows
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
+from ccp_dml.models.stages import parts_below
 from ccp_dml.runs.build import build_fabric, build_network
 from ccp_dml.runs.feature_store import FeatureStore
 from ccp_dml.runs.watcher import Watcher
@@ -30,13 +35,17 @@ VIEWS_SEED = 0
 
 
 def trains_on_features(model: ModelConfig) -> bool:
-    """Tell whether the backbone's features take the place of images."""
-    return model.freeze_backbone and model.cache_features and model.backbone != IDENTITY
+    """Tell whether the backbone's features, or its lower stages' maps, take the place of images."""
+    is_frozen = model.freeze_backbone or model.train_from is not None
+    return is_frozen and model.cache_features and model.backbone != IDENTITY
 
 
 def trained_part(model: ModelConfig) -> ModelConfig:
-    """Reduce a model to what is trained, saved and scored: the head alone if features take the place of images."""
-    if not trains_on_features(model):
+    """Reduce a model to what is trained, saved and scored: the head alone if features take the place of images.
+
+    Where maps do, the model is the same, and `build_network` leaves out what they replace.
+    """
+    if not trains_on_features(model) or model.train_from is not None:
         return model
     nothing = {"weights": None, "pretrained": False, "input_mean": None, "input_std": None, "freeze_backbone": False}
     return model.model_copy(update={"backbone": IDENTITY, "pooling": "gap", **nothing})
@@ -77,7 +86,7 @@ class FrozenFeatures:
         return TestSet(self.inputs_of(config, test.queries, watcher, augmented=False), gallery)
 
     def backbone_digest(self, config: Config) -> str | None:
-        """Digest the frozen backbone, whatever its file is called; None if none is frozen."""
+        """Digest the frozen part of the backbone, whatever its file is called; None if nothing is frozen."""
         if not trains_on_features(config.model):
             return None
         model = config.model.model_copy(update={"head_init": "xavier", "hidden_dim": None, "embedding_dim": 1})
@@ -86,8 +95,9 @@ class FrozenFeatures:
             self._backbone, self._digest, self._model = None, "", model
             # Random weights depend on the seed, and a backbone that nobody trained should not be frozen anyway.
             if not (model.weights or model.pretrained):
+                setting = "freeze_backbone" if model.freeze_backbone else "train_from"
                 raise UserError(
-                    f"model.freeze_backbone is set, but {model.backbone} has no trained weights: set "
+                    f"model.{setting} is set, but {model.backbone} has no trained weights: set "
                     "model.weights=FILE or, with a backbone of timm, model.pretrained=true"
                 )
         if not self._digest:
@@ -101,14 +111,15 @@ class FrozenFeatures:
         return self._backbone
 
     def _features(self, config: Config, part: LabelledSet, views: int, watcher: Watcher) -> np.ndarray:
-        """Read the features (V, N, F) from the cache, or compute them into it."""
+        """Read features (V, N, F) or maps (V, N, C, h, w) from the cache, or compute them into it."""
         backbone, store = self.backbone(config), store_of(config)
-        shape = (views, len(part), backbone.linear.in_features)
+        shape = (views, len(part), *row_shape(backbone, part))
         images = part.source.signature(part.positions)
         key = digest(self._digest, images, f"{shape} {config.run.precision_outside_training} one seed per row")
         found = store.read(key, shape)
         if found is None:
-            description = {"data": config.data.name, "backbone": config.model.backbone, "images": len(part)}
+            stage = "" if config.model.train_from is None else f" below {config.model.train_from}"
+            description = {"data": config.data.name, "backbone": config.model.backbone + stage, "images": len(part)}
 
             def on_waiting() -> None:
                 watcher.note("Another process computes these features; waiting for it.")
@@ -126,8 +137,25 @@ class FrozenFeatures:
         return found
 
 
+@torch.no_grad()
+def row_shape(network: Embedder, part: LabelledSet) -> tuple[int, ...]:
+    """Look up what is stored of an image: features (F,), or maps (C, h, w), whose size depends on the image's."""
+    if network.cut is None:
+        return (network.linear.in_features,)
+    device = network.linear.weight.device
+    return tuple(network.maps(part.load(torch.arange(1)).to(device)).shape[1:])
+
+
 def digest_of(network: Embedder) -> str:
-    """Digest everything between an image and its features: the backbone's class, weights, constants and the pooling."""
+    """Digest everything between an image and what is stored of it: classes, weights, constants, and the pooling."""
+    if network.cut is not None:
+        below = dict(zip(network.cut.below, parts_below(network.backbone, network.cut), strict=True))
+        tensors = [
+            (f"{name} {key}", value)
+            for name, part in below.items()
+            for key, value in (*part.state_dict().items(), *part.named_buffers())
+        ]
+        return digest("below", network.cut.stage, repr(below), tensor_digest(tensors))
     constants = [(f"constant {name}", value) for name, value in network.backbone.named_buffers()]
     weights = tensor_digest([*network.backbone.state_dict().items(), *constants])
     return digest(repr(network.backbone), network.pooling, weights)
@@ -135,7 +163,7 @@ def digest_of(network: Embedder) -> str:
 
 @torch.no_grad()
 def extract(config: Config, network: Embedder, part: LabelledSet, views: int, skip: int) -> Iterator[np.ndarray]:
-    """Compute features (B, F) in half precision, piece by piece: all images in view 0, then all in view 1, and so on.
+    """Compute features (B, F) or maps (B, C, h, w) in half precision, piece by piece, all images in view 0 first.
 
     The first `skip` rows are left out.
     """
@@ -147,5 +175,6 @@ def extract(config: Config, network: Embedder, part: LabelledSet, views: int, sk
         seeds = None if view == 0 else seeds_of_rows(len(part), VIEWS_SEED, "view", view)[rows]
         for inputs, _ in load_rows(part, rows, seeds, config.run.evaluation_batch, workers):
             with fabric.autocast():
-                features = network.features(inputs.to(fabric.device))
-            yield features.half().cpu().numpy()
+                see = network.features if network.cut is None else network.maps
+                features = see(inputs.to(fabric.device))
+            yield features.half().cpu().contiguous().numpy()

@@ -81,7 +81,8 @@ def joined_network(
     network = build_network_for(model, width, config.run.seed)
     if on_features:
         logbook.pin_backbone(digest_of(network))
-        weights = {**weights, **{f"backbone.{name}": value for name, value in network.backbone.state_dict().items()}}
+        below = {f"backbone.{name}": value for name, value in network.backbone.state_dict().items()}
+        weights = {**below, **weights}  # what was trained replaces what it began with
     fill(network, weights, logbook.best_file, logbook.folder / layout.CONFIG)
     return network, config.run.precision_outside_training if on_features else FLOAT32
 

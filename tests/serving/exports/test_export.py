@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 from PIL import Image
+from support.frozen_runs import save_resnet
 from support.small_runs import trained
 
 import ccp_dml as ccp
 from ccp_dml.errors import UserError
+from ccp_dml.runs.scoring import evaluate_runs
+from ccp_dml.runs.watcher import Watcher
 from ccp_dml.serving.exports import export as exporting
 from ccp_dml.serving.exports.export import TOLERANCE, export_run
 
@@ -119,6 +122,27 @@ def test_a_frozen_run_is_exported_whole(frozen_run, photos, tmp_path):
     assert done.differences["model.safetensors"] == 0
     np.testing.assert_array_equal(ccp.load(tmp_path / "out").embed(photos), ccp.load(frozen_run[0]).embed(photos))
     assert "`small_cnn`, frozen" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_run_of_top_stages_is_loaded_scored_and_exported_whole(make_photo_run, photos, tmp_path):
+    weights = tmp_path / "resnet.safetensors"
+    save_resnet(weights, seed=5)
+    folder, _ = make_photo_run(
+        *("model.backbone=test_resnet", f"model.weights={weights}", "model.train_from=layer3"),
+        *(f"run.cache={tmp_path / 'cache'}", "data.views=1", "train.max_steps=2"),
+    )
+    vectors = ccp.load(folder).embed(photos)
+    done = export_run(folder, tmp_path / "out", onnx=True)
+    assert TOLERANCE < done.allowed < 1e-2
+    assert done.differences["model.safetensors"] == 0
+    assert "model.onnx" in done.differences
+    np.testing.assert_array_equal(ccp.load(tmp_path / "out").embed(photos), vectors)
+    assert "frozen below `layer3`" in (tmp_path / "out" / "README.md").read_text()
+    again = evaluate_runs([folder], Watcher())
+    assert again["map_at_r"] == json.loads((folder / "result.json").read_text())["test"]["map_at_r"]
+    save_resnet(weights, seed=6)
+    with pytest.raises(UserError, match="backbone's weights"):
+        ccp.load(folder)
 
 
 def test_a_run_on_vectors_is_exported_too(features, tmp_path):

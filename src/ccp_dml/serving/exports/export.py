@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from ccp_dml.data.class_folders import images_below
 from ccp_dml.data.images import decode
@@ -16,6 +16,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import atomic_folder
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.functional.distances import NORMALISERS
+from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.runs.datasets import build_data
@@ -100,9 +101,12 @@ def allowed_difference(model: EmbeddingModel, items: Sequence[Any]) -> float:
     last bit, some are rounded to the other side; what that can change is measured on the items themselves.
     """
     network = model.network
-    if not network.freeze_backbone:
+    if not network.freeze_backbone and network.cut is None:
         return TOLERANCE
-    exact = network.pooled(torch.stack([model.preprocessing.load(item) for item in items]))
+    inputs = torch.stack([model.preprocessing.load(item) for item in items])
+    if network.cut is not None:
+        return TOLERANCE + 2 * change_by_rounded_maps(network, inputs)
+    exact = network.pooled(inputs)
     signs = torch.randint(0, 2, exact.shape, generator=generator(0, "export rounding")) * 2 - 1
 
     def vectors(features: Tensor) -> Tensor:
@@ -110,6 +114,22 @@ def allowed_difference(model: EmbeddingModel, items: Sequence[Any]) -> float:
 
     change = (vectors(exact * (1 + ARITHMETIC * signs)) - vectors(exact)).abs().max()
     return TOLERANCE + 2 * float(change)
+
+
+def change_by_rounded_maps(network: Embedder, inputs: Tensor) -> float:
+    """Measure what vectors change by if the maps below `train_from` differ in their last bit before rounding."""
+    assert network.cut is not None
+
+    def differ(_: nn.Module, maps: tuple[Tensor, ...]) -> tuple[Tensor]:
+        signs = torch.randint(0, 2, maps[0].shape, generator=generator(0, "export rounding")) * 2 - 1
+        return (maps[0] * (1 + ARITHMETIC * signs),)
+
+    exact = network(inputs)
+    handle = network.backbone.get_submodule(network.cut.stage).register_forward_pre_hook(differ, prepend=True)
+    try:
+        return float((network(inputs) - exact).abs().max())
+    finally:
+        handle.remove()
 
 
 def checked_differences(model: EmbeddingModel, folder: Path, items: Sequence[Any], allowed: float) -> dict[str, float]:

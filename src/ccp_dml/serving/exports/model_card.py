@@ -85,6 +85,8 @@ def training_lines(run: RunFolder) -> list[str]:
     name = loss.pop("name")
     arguments = ", ".join(f"{key} = {value}" for key, value in loss.items())
     frozen = ", frozen: only its head was trained" if network["freeze_backbone"] else ""
+    if "train_from" in network:
+        frozen = f", frozen below `{network['train_from']}`"
     lines = [
         f"Backbone `{network['backbone']}`{frozen}; embeddings of {network['embedding_dim']} dimensions.",
         f"Loss `{name}`" + (f" ({arguments})." if arguments else "."),
