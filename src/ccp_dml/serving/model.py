@@ -330,8 +330,8 @@ def content_digest(network: Embedder, preprocessing: Preprocessing, description:
 
 def architecture(model: ModelConfig) -> dict[str, Any]:
     """Name what decides which function the weights make up; not where they came from, nor how they were trained."""
-    kept = ("backbone", "embedding_dim", "pooling", "normalise", "freeze_backbone", "head_init", "hidden_dim")
-    values = model.model_dump(mode="json")
+    kept = ["backbone", "embedding_dim", "pooling", "normalise", "freeze_backbone", "head_init", "hidden_dim"]
     if model.train_from is not None:  # said only where it is set: models of earlier versions keep their digests
-        kept = (*kept, "train_from")
+        kept.append("train_from")
+    values = model.model_dump(mode="json")
     return {name: values[name] for name in (*kept, "input_mean", "input_std")}
