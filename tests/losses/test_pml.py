@@ -10,6 +10,7 @@ from ccp_dml.losses import PmlLoss
 from ccp_dml.losses.pml import describe, pml_losses, settable_arguments
 
 CLASSES, DIM = 5, 6
+SIZES = {"classes": CLASSES, "dim": DIM}
 
 WITH_REFERENCES = (
     "CircleLoss",
@@ -38,7 +39,7 @@ WITH_CLASS_VECTORS = (
 
 
 def make(name, **arguments):
-    return PmlLoss(name, arguments, classes=CLASSES, dim=DIM, seed=1)
+    return PmlLoss.named(name, arguments, classes=CLASSES, dim=DIM, seed=1)
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def samples():
 def test_pair_losses_are_the_library_s_own(name, samples):
     batch, labels, references, ref_labels = samples
     theirs, ours = getattr(library, name)(), make(name)
-    ours.rehearse(references=True)
+    ours.rehearse(references=True, **SIZES)
     assert torch.equal(ours(batch, labels), theirs(batch, labels))
     against = ours(batch, labels, references.requires_grad_(), ref_labels)
     assert torch.equal(against, theirs(batch, labels, ref_emb=references, ref_labels=ref_labels))
@@ -72,14 +73,14 @@ def test_a_reference_equal_to_a_sample_is_no_self_pair(samples):
 @pytest.mark.parametrize("name", IN_THE_BATCH_ONLY)
 def test_losses_that_take_no_references_say_so_before_training(name):
     loss = make(name)
-    loss.rehearse(references=False)
+    loss.rehearse(references=False, **SIZES)
     with pytest.raises(ValueError, match=f"{name} cannot be measured against references such as proxies or a memory"):
-        loss.rehearse(references=True)
+        loss.rehearse(references=True, **SIZES)
 
 
 def test_a_loss_that_only_survives_one_step_is_refused():
     with pytest.raises(ValueError, match=r"DynamicSoftMarginLoss does not work: .*second time"):
-        make("DynamicSoftMarginLoss").rehearse(references=False)
+        make("DynamicSoftMarginLoss").rehearse(references=False, **SIZES)
 
 
 @pytest.mark.parametrize("name", WITH_CLASS_VECTORS)
@@ -102,16 +103,16 @@ def test_every_loss_of_the_library_is_used_or_left_out_for_a_reason():
 
 
 def test_arguments_are_gathered_over_the_base_classes():
-    nca = settable_arguments("ProxyNCALoss").parameters  # softmax_scale belongs to its base class
+    nca = settable_arguments(pml_losses()["ProxyNCALoss"]).parameters  # softmax_scale belongs to its base class
     assert list(nca) == ["softmax_scale"]
-    assert list(settable_arguments("CosFaceLoss").parameters) == ["margin", "scale"]
-    circle = settable_arguments("CircleLoss").parameters
+    assert list(settable_arguments(pml_losses()["CosFaceLoss"]).parameters) == ["margin", "scale"]
+    circle = settable_arguments(pml_losses()["CircleLoss"]).parameters
     assert {name: value.default for name, value in circle.items()} == {"m": 0.4, "gamma": 80}
-    triplet = settable_arguments("TripletMarginLoss").parameters
+    triplet = settable_arguments(pml_losses()["TripletMarginLoss"]).parameters
     assert triplet["swap"].annotation is bool
     assert triplet["margin"].annotation == int | float
-    assert "learn_beta" in settable_arguments("MarginLoss").parameters
-    assert "num_classes" not in settable_arguments("MarginLoss").parameters
+    assert "learn_beta" in settable_arguments(pml_losses()["MarginLoss"]).parameters
+    assert "num_classes" not in settable_arguments(pml_losses()["MarginLoss"]).parameters
 
 
 def test_arguments_arrive(samples):
@@ -128,12 +129,12 @@ def test_arguments_that_the_library_refuses():
     with pytest.raises(ValueError, match=r"SoftTripleLoss refuses its arguments: .*division by zero"):
         make("SoftTripleLoss", gamma=0)
     with pytest.raises(ValueError, match="TripletMarginLoss does not work"):
-        make("TripletMarginLoss", triplets_per_anchor="few").rehearse(references=False)
+        make("TripletMarginLoss", triplets_per_anchor="few").rehearse(references=False, **SIZES)
 
 
 def test_a_rehearsal_leaves_no_trace():
     loss, state = make("MarginLoss", learn_beta=True, triplets_per_anchor=2), torch.get_rng_state()
-    loss.rehearse(references=True)
+    loss.rehearse(references=True, **SIZES)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(value.grad is None for value in loss.parameters())
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Json, Settings, err, out, print_json
+from ccp_dml.commands.console import Json, Settings, TrustCode, err, out, print_json
 
 
 def certify(
@@ -24,6 +24,7 @@ def certify(
     confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Draws images and pairs.")] = 0,
     settings: Settings = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Say how often pairs lie on the wrong side of a distance, how sure that is, and which distance to use.
 
@@ -36,7 +37,7 @@ def certify(
 
     options = CertificateOptions(beta, alpha, false_match_rate, pairs, confidence, seed)
     with closing(ProgressWatcher(err)) as watcher:
-        certificate = certify_run(run, options, watcher, settings or [])
+        certificate = certify_run(run, options, watcher, settings or [], trust_code=trust_code)
     if as_json:
         return print_json(certificate)
     for part in certificate_tables(certificate):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Json, Settings, err, out, print_json
+from ccp_dml.commands.console import Json, Settings, TrustCode, err, out, print_json
 
 
 def evaluate(
@@ -18,6 +18,7 @@ def evaluate(
         bool, typer.Option("--raw", help="Score the untrained backbone of the given recipes instead of runs.")
     ] = False,
     settings: Settings = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Score runs on the test half; several also in the mean (separated) and as an ensemble (concatenated).
 
@@ -38,7 +39,7 @@ def evaluate(
         from ccp_dml.runs.scoring import evaluate_runs
 
         with closing(ProgressWatcher(err)) as watcher:
-            scores = evaluate_runs(runs, watcher, settings or [])
+            scores = evaluate_runs(runs, watcher, settings or [], trust_code=trust_code)
     if as_json:
         print_json(scores)
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Recipes, Settings, err, out, take_termination_as_interrupt
+from ccp_dml.commands.console import Recipes, Settings, TrustCode, err, out, take_termination_as_interrupt
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out exactly where it stopped.")
     ] = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Train one network, score it on unseen classes, write a report.
 
@@ -40,24 +41,26 @@ def train(
     wanted = complete(resolve(recipes or [], settings or [], seed).config) if given or not resume else None
     folder = out_folder or free_folder(recipes or ["run"])
     with alone_in(folder, SECONDS_FOR_LOADERS):
-        return train_in(folder, wanted, resume)
+        return train_in(folder, wanted, resume, trust_code)
 
 
-def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
+def train_in(folder: Path, wanted: "Config | None", resume: bool, trust_code: bool = False) -> None:
     """Start the run `wanted`, or go on with the one in `folder`."""
     from ccp_dml.commands.progress import ProgressWatcher
+    from ccp_dml.records.code_copies import code_of
     from ccp_dml.records.logbook import Logbook, sweep
     from ccp_dml.runs.training import train as run
 
     sweep(folder)
     if resume:
         logbook = Logbook.reopen(folder)
-        config = logbook.config() if wanted is None else logbook.continue_with(wanted)
         if logbook.result is not None and wanted is None:
             if logbook.best_is_intact():
                 err.print(f"{folder} is finished already.", highlight=False, soft_wrap=True)
                 return print_result(folder, logbook.result)
             err.print(f"{logbook.best_file} is lost or damaged, and is written again.", highlight=False, soft_wrap=True)
+        go_on = logbook.config_to_resume
+        config = go_on(trust_code=trust_code) if wanted is None else logbook.continue_with(wanted)
     else:
         assert wanted is not None
         config = wanted
@@ -69,7 +72,8 @@ def train_in(folder: Path, wanted: "Config | None", resume: bool) -> None:
     except KeyboardInterrupt:
         watcher.close()
         begun = logbook.config_file.exists()
-        way_on = f"continue with: ccp train --resume --out {folder}" if begun else "the same command goes on"
+        consent = " --trust-code" if code_of(config) else ""
+        way_on = f"continue with: ccp train --resume --out {folder}{consent}" if begun else "the same command goes on"
         err.print(f"Interrupted; {way_on}", highlight=False, soft_wrap=True)
         raise
     finally:

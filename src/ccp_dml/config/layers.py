@@ -23,6 +23,9 @@ SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 ARGUMENT = re.compile(r"`([a-z_]+)`")
 """How the message of a part names an argument; see `naming_keys`."""
 
+OF_OWN_CLASSES = ("data.args.", "model.args.", "loss.miner_args.")
+"""How keys begin that are arguments of classes of one's own; what follows is checked against their signatures."""
+
 LOSS_DEFAULTS = "losses"
 """A table that only recipes have: a data set's values for the losses that a later layer may choose."""
 
@@ -67,8 +70,11 @@ def validate(values: dict[str, Any], origins: dict[str, str]) -> Config:
     """Make a `Config` of dotted keys; the first wrong value becomes one sentence."""
     tables: Tables = {}
     for key, value in values.items():
-        section, _, name = key.partition(".")
-        tables.setdefault(section, {})[name] = value
+        *path, name = key.split(".", 2)
+        table = tables
+        for part in path:
+            table = table.setdefault(part, {})
+        table[name] = value
     try:
         return Config.model_validate(tables)
     except ValidationError as error:
@@ -122,7 +128,11 @@ def known_keys() -> list[str]:
 def refuse_unknown(key: str, origin: str) -> None:
     """Raise for a key that no section has; a loss's arguments are checked later, against its signature."""
     keys = known_keys()
+    if f"{key}." in OF_OWN_CLASSES:
+        raise UserError(f"{key} ({origin}) is a table: set its entries one by one, as in {key}.NAME=VALUE.")
     if key in keys or (key.startswith("loss.") and key.count(".") == 1):
+        return
+    if key.startswith(OF_OWN_CLASSES) and key.count(".") == 2:
         return
     raise UserError(f"Unknown key {key!r} ({origin}){did_you_mean(key, keys)}; `ccp config` lists every key.")
 

@@ -1,8 +1,9 @@
 """Every setting of a run, with its type, its range and its default. The defaults are the MLRC protocol's."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 LARGEST_SIDE = 8192  # pixels
@@ -14,6 +15,21 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Neighbours = Annotated[int, Field(ge=1)]
 
+Plain = bool | int | float | str
+
+
+def _as_pairs(value: Any) -> Any:
+    """Turn a table of arguments into pairs, which can be hashed as the rest of a section can."""
+    if not isinstance(value, Mapping):
+        return value
+    return tuple((name, tuple(one) if isinstance(one, list) else one) for name, one in sorted(value.items()))
+
+
+Arguments = Annotated[
+    tuple[tuple[str, Plain | tuple[Plain, ...]], ...], BeforeValidator(_as_pairs), PlainSerializer(dict)
+]
+"""Arguments of a class of one's own by name; `dict(arguments)` gives them back."""
+
 LoggerName = Literal["none", "tensorboard", "csv", "mlflow", "wandb"]
 
 
@@ -24,7 +40,8 @@ class ConfigSection(BaseModel):
 
 
 class DataConfig(ConfigSection):
-    name: str = Field("glyphs", description="the data set; see `ccp list datasets`")
+    name: str = Field("glyphs", description="the data set; see `ccp list datasets`, or FILE.py:NAME of your own")
+    args: Arguments = Field((), description="arguments of a data set of your own: data.args.NAME=VALUE")
     root: str | None = Field(None, description="folder of the images")
     path: str | None = Field(None, description="file of the data set: a CSV table, or an .npz of features")
     classes: int | None = Field(None, ge=2, description="only the first so many classes of each half; unset: all")
@@ -71,7 +88,10 @@ class DataConfig(ConfigSection):
 
 
 class ModelConfig(ConfigSection):
-    backbone: str = Field("bn_inception", description="ours, or any name of timm; see `ccp list backbones`")
+    backbone: str = Field(
+        "bn_inception", description="ours, any name of timm (see `ccp list backbones`), or FILE.py:NAME of your own"
+    )
+    args: Arguments = Field((), description="arguments of a backbone of your own: model.args.NAME=VALUE")
     weights: str | None = Field(None, description="file with the backbone's weights (safetensors or a state dict)")
     pretrained: bool = Field(False, description="let timm download its weights, unless `weights` names a file")
     input_mean: tuple[float, float, float] | None = Field(None, description="RGB, 0..1; unset: the backbone's own")
@@ -102,7 +122,12 @@ class LossConfig(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
-    name: str = Field("c2", description="the loss; see `ccp list losses`")
+    name: str = Field("c2", description="the loss; see `ccp list losses`, or FILE.py:NAME of your own")
+    miner: str | None = Field(
+        None,
+        description="chooses the pairs of a loss of pytorch-metric-learning: pml:NAME, or FILE.py:NAME; unset: all",
+    )
+    miner_args: Arguments = Field((), description="arguments of the miner: loss.miner_args.NAME=VALUE")
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -227,5 +252,8 @@ class Config(ConfigSection):
     run: RunConfig = RunConfig()
 
     def as_tables(self) -> dict[str, dict[str, Any]]:
-        """Convert to nested plain values for TOML, which has no null: what is unset is left out."""
-        return self.model_dump(mode="json", exclude_none=True)
+        """Convert to nested plain values for TOML, which has no null: what is unset or empty is left out."""
+        tables: dict[str, dict[str, Any]] = self.model_dump(mode="json", exclude_none=True)
+        return {
+            section: {name: value for name, value in table.items() if value != {}} for section, table in tables.items()
+        }

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import simplejpeg
@@ -176,6 +177,23 @@ def as_rgb(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     return image.convert("RGB")
+
+
+def picture_of(item: Any) -> Image.Image:
+    """Turn a path, a PIL image or a uint8 array (H, W) or (H, W, 3) into an upright RGB image."""
+    if isinstance(item, str | Path):
+        return decode(Path(item).expanduser())
+    if isinstance(item, Image.Image):
+        return as_rgb(ImageOps.exif_transpose(item))
+    if isinstance(item, np.ndarray):
+        if item.dtype != np.uint8 or item.ndim not in (2, 3) or (item.ndim == 3 and item.shape[2] != 3):
+            raise ValueError(
+                f"an array must be uint8 (height, width) or (height, width, 3), not {item.dtype} {item.shape}"
+            )
+        if 0 in item.shape:
+            raise ValueError(f"the array is empty: {item.shape}")
+        return as_rgb(Image.fromarray(item))
+    raise ValueError(f"an image is a path, a PIL image or a uint8 array, not {type(item).__name__}")
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

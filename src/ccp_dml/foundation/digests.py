@@ -3,9 +3,10 @@
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BYTES = 16
 
@@ -31,8 +32,10 @@ def content_digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=BYTES).hexdigest()
 
 
-def tensor_digest(named: Iterable[tuple[str, Tensor]]) -> str:
+def tensor_digest(named: "Iterable[tuple[str, Tensor]]") -> str:
     """Digest tensors with their names, types and shapes, on whatever device and in whatever order."""
+    import torch  # takes seconds: commands that only read settings digest no tensors
+
     total: list[str | bytes] = []
     for name, value in sorted(named, key=lambda item: item[0]):
         plain = value.detach().cpu().contiguous()

@@ -6,7 +6,7 @@ from ccp_dml.losses.contrastive import ContrastiveLoss, CosineContrastiveLoss
 from ccp_dml.losses.hierarchical import HierarchicalProxyAnchorLoss
 from ccp_dml.losses.memory import CrossBatchMemory
 from ccp_dml.losses.multi_similarity import MultiSimilarityLoss
-from ccp_dml.losses.pml import PmlLoss
+from ccp_dml.losses.pml import PmlLoss, wrap
 from ccp_dml.losses.proxy_losses import ProxyAnchorLoss, ProxyNcaPlusPlusLoss, SoftTripleLoss
 from ccp_dml.losses.triplet import TripletLoss
 
@@ -39,4 +39,5 @@ __all__ = [
     "ProxyNcaPlusPlusLoss",
     "SoftTripleLoss",
     "TripletLoss",
+    "wrap",
 ]

@@ -1,19 +1,24 @@
-"""Any loss of pytorch-metric-learning by name: its arguments, its proxies, and whether it takes references."""
+"""Losses and miners of pytorch-metric-learning, constructed or by name, called like the losses of this package."""
 
 import copy
 import inspect
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import at_least_float32
 
 PREFIX = "pml:"
 
 _NEED_MORE_THAN_LABELS = frozenset({"BaseMetricLossFunction", "GenericPairLoss", "ManifoldLoss", "VICRegLoss"})
 """Base classes, and losses that learn without labels."""
+
+_NO_CHOICE_AMONG_LABELS = frozenset({"BaseMiner", "EmbeddingsAlreadyPackagedAsTriplets"})
+"""The base class, and one that takes the order of a batch for what labels should say."""
 
 _SIZES = {"num_classes": "classes", "embedding_size": "dim", "descriptors_dim": "dim"}
 """The library's names for what the data and the network decide."""
@@ -49,13 +54,26 @@ def pml_losses() -> dict[str, type[nn.Module]]:
     }
 
 
-def settable_arguments(name: str) -> inspect.Signature:
-    """List the arguments of a loss that a configuration can set: numbers, switches and words.
+@cache
+def pml_miners() -> dict[str, type[nn.Module]]:
+    """Name -> class of the library's miners."""
+    from pytorch_metric_learning import miners
+
+    classes: dict[str, Any] = {name: value for name, value in vars(miners).items() if inspect.isclass(value)}
+    return {
+        name: miner
+        for name, miner in classes.items()
+        if issubclass(miner, miners.BaseMiner) and name not in _NO_CHOICE_AMONG_LABELS
+    }
+
+
+def settable_arguments(constructor: type[nn.Module]) -> inspect.Signature:
+    """List the arguments of a loss or miner that a configuration can set: numbers, switches and words.
 
     The library's constructors hand `**kwargs` on to their base classes, so the arguments of all of them are gathered.
     """
     found: dict[str, inspect.Parameter] = {}
-    for part in pml_losses()[name].__mro__:
+    for part in constructor.__mro__:
         if "__init__" not in vars(part):
             continue
         for parameter in list(inspect.signature(vars(part)["__init__"]).parameters.values())[1:]:  # without self
@@ -83,36 +101,69 @@ def seeded(seed: int, constructor: type[nn.Module], **arguments: Any) -> nn.Modu
         return constructor(**arguments)
 
 
+Miner = Callable[..., tuple[Tensor, ...]]
+"""`miner(embeddings, labels, ref_emb, ref_labels)` -> indices of triplets (a, p, n) or of pairs (a, p, a, n)."""
+
+
 class PmlLoss(nn.Module):
-    """A loss of pytorch-metric-learning, called like the losses of this package.
+    """A loss of pytorch-metric-learning, called like the losses of this package; see `wrap`.
 
     The library L2-normalises embeddings and references itself. With references, batch and references are different
     sets to it: no pair is a self-pair, as it must be for proxies.
 
     Inputs: `embeddings` (B, D), `labels` (B,), optionally `ref_embeddings` (R, D), `ref_labels` (R,). Output: a scalar.
 
-        loss = PmlLoss("CircleLoss", {"m": 0.4, "gamma": 80}, classes=100, dim=128)
-        loss(embeddings, labels).backward()
-
     Args:
-        name: of the library's class.
-        arguments: of its constructor; see `settable_arguments`.
-        classes, dim: filled in where the loss has class vectors of its own.
-        seed: of those vectors.
+        loss: a constructed loss of the library. Class vectors of its own are parameters of this module.
+        miner: chooses pairs or triplets, among the references where there are any; None: the loss takes all.
 
     Musgrave, Belongie, Lim: PyTorch Metric Learning. 2020.
     """
 
-    def __init__(self, name: str, arguments: dict[str, Any], *, classes: int, dim: int, seed: int = 0) -> None:
+    def __init__(self, loss: nn.Module, miner: Miner | None = None) -> None:
         super().__init__()
-        self.name, self.classes, self.dim = name, classes, dim
+        self.loss, self.miner = loss, miner
+        self.takes_references = False  # until a rehearsal has shown it
+
+    @classmethod
+    def named(
+        cls,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        classes: int,
+        dim: int,
+        seed: int = 0,
+        miner: Miner | None = None,
+    ) -> Self:
+        """Construct a loss by the name of its class.
+
+            loss = PmlLoss.named("CircleLoss", {"m": 0.4, "gamma": 80}, classes=100, dim=128)
+
+        Args:
+            name: of the library's class.
+            arguments: of its constructor; see `settable_arguments`.
+            classes, dim: filled in where the loss has class vectors of its own.
+            seed: of those vectors.
+            miner: as for the class.
+        """
         constructor = pml_losses()[name]
         sizes = {"classes": classes, "dim": dim}
         required = [key for key in _SIZES if _is_required(constructor, key)]
         try:
-            self.loss = seeded(seed, constructor, **arguments, **{key: sizes[_SIZES[key]] for key in required})
+            loss = seeded(seed, constructor, **arguments, **{key: sizes[_SIZES[key]] for key in required})
         except Exception as error:  # the library checks its arguments by whatever happens to them
             raise ValueError(f"{name} refuses its arguments: {_reason(error)}") from None
+        return cls(loss, miner)
+
+    @property
+    def name(self) -> str:
+        return type(self.loss).__name__
+
+    @property
+    def has_class_vectors(self) -> bool:
+        """Whether samples are compared with vectors that the loss trains itself, one or more per class."""
+        return any(value.ndim > 1 for value in self.loss.parameters())
 
     def forward(
         self,
@@ -121,38 +172,55 @@ class PmlLoss(nn.Module):
         ref_embeddings: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Tensor:
+        if (ref_embeddings is None) != (ref_labels is None):
+            raise ValueError("references are embeddings and labels: give both `ref_embeddings` and `ref_labels`")
+        if ref_embeddings is not None and not self.takes_references:
+            self.rehearse(references=True, classes=4, dim=embeddings.shape[1])
         with torch.autocast(embeddings.device.type, enabled=False):
-            if ref_embeddings is None or ref_labels is None:
-                loss: Tensor = self.loss(at_least_float32(embeddings), labels)
-            else:
-                # Views, because the library takes the same object for the same set and leaves self-pairs out.
-                references, ref_labels = at_least_float32(ref_embeddings)[:], ref_labels[:]
-                loss = self.loss(at_least_float32(embeddings), labels, ref_emb=references, ref_labels=ref_labels)
+            return self._loss(embeddings, labels, ref_embeddings, ref_labels)
+
+    def _loss(
+        self, embeddings: Tensor, labels: Tensor, ref_embeddings: Tensor | None, ref_labels: Tensor | None
+    ) -> Tensor:
+        embeddings = at_least_float32(embeddings)
+        references: dict[str, Tensor] = {}
+        if ref_embeddings is not None and ref_labels is not None:
+            # Views, because the library takes the same object for the same set and leaves self-pairs out.
+            references = {"ref_emb": at_least_float32(ref_embeddings)[:], "ref_labels": ref_labels[:]}
+        indices = None if self.miner is None else self.miner(embeddings, labels, *references.values())
+        loss: Tensor = self.loss(embeddings, labels, indices, **references)
         return loss
 
-    def rehearse(self, *, references: bool) -> None:
+    def rehearse(self, *, references: bool, classes: int, dim: int) -> None:
         """Take two steps of backpropagation on a tiny batch, so that what cannot work fails before training."""
-        copied = copy.deepcopy(self)
+        name = self.name
+        if references and self.has_class_vectors:
+            raise ValueError(
+                f"{name} compares samples with class vectors of its own, so that it takes no references such as "
+                "proxies or a memory"
+            )
+        copied, device = copy.deepcopy(self), next((value.device for value in self.parameters()), None)
         draw = torch.Generator().manual_seed(0)
-        labels = torch.arange(min(self.classes, 3)).repeat_interleave(2)
-        ref_labels = torch.arange(min(self.classes, 4)).repeat_interleave(3)
+        labels = torch.arange(min(classes, 3), device=device).repeat_interleave(2)
+        ref_labels = torch.arange(min(classes, 4), device=device).repeat_interleave(3)
         try:
             for _ in range(2):  # some losses keep what they should let go, and fail in the second step
-                batch = torch.randn(len(labels), self.dim, generator=draw, requires_grad=True)
-                others = torch.randn(len(ref_labels), self.dim, generator=draw, requires_grad=True)
-                with torch.random.fork_rng(devices=[]):  # some losses draw their triplets
-                    loss = copied(batch, labels, others, ref_labels) if references else copied(batch, labels)
+                batch = torch.randn(len(labels), dim, generator=draw).to(device or "cpu").requires_grad_()
+                given = torch.randn(len(ref_labels), dim, generator=draw).to(device or "cpu").requires_grad_()
+                with torch.random.fork_rng(devices=[]):  # some losses and miners draw their triplets
+                    loss = copied._loss(batch, labels, *((given, ref_labels) if references else (None, None)))
                 loss.backward()
         except Exception as error:
             if not references:
-                raise ValueError(f"{self.name} does not work: {_reason(error)}") from None
+                raise ValueError(f"{name} does not work: {_reason(error)}") from None
             raise ValueError(
-                f"{self.name} cannot be measured against references such as proxies or a memory: {_reason(error)}"
+                f"{name} cannot be measured against references such as proxies or a memory: {_reason(error)}"
             ) from None
+        self.takes_references = self.takes_references or references
 
-    def works(self, *, references: bool) -> bool:
+    def works(self, *, references: bool, classes: int, dim: int) -> bool:
         try:
-            self.rehearse(references=references)
+            self.rehearse(references=references, classes=classes, dim=dim)
         except ValueError:
             return False
         return True
@@ -168,18 +236,58 @@ class PmlLoss(nn.Module):
         return self.name
 
 
+def wrap(loss: nn.Module, miner: Miner | None = None) -> PmlLoss:
+    """Adapt a constructed loss of pytorch-metric-learning, with a miner if wished, for one's own loop and for CCP.
+
+        loss = ccp.losses.wrap(TripletMarginLoss(margin=0.1), miner=TripletMarginMiner(margin=0.2))
+        loss(embeddings, labels)               # inside the batch
+        loss(embeddings, labels, *proxies())   # against the proxies of CCP, or any references
+
+    Class vectors that the loss trains itself are parameters of the result: hand them to the optimiser. Such a loss
+    takes no references.
+    """
+    from pytorch_metric_learning import losses as library
+
+    if isinstance(loss, type):
+        raise UserError(f"wrap takes a constructed loss, not the class {loss.__name__}: write {loss.__name__}(...).")
+    if isinstance(loss, library.CrossBatchMemory):
+        raise UserError(
+            "CrossBatchMemory of pytorch-metric-learning keeps references of its own: wrap the loss inside it, and put "
+            "the result into ccp.losses.CrossBatchMemory, or use it against proxies."
+        )
+    if not isinstance(loss, library.BaseMetricLossFunction) or type(loss).__name__ in _NEED_MORE_THAN_LABELS:
+        raise UserError(
+            f"{type(loss).__name__} is no loss of pytorch-metric-learning that learns from labels alone; a loss of "
+            "your own needs no wrapping, only the call loss(embeddings, labels, ref_embeddings, ref_labels)."
+        )
+    refuse_odd_miner(miner)
+    return PmlLoss(loss, miner)
+
+
+def refuse_odd_miner(miner: Any) -> None:
+    """Raise unless `miner` can be called for indices, or there is none."""
+    if isinstance(miner, type):
+        raise UserError(
+            f"a miner is a constructed object, not the class {miner.__name__}: write {miner.__name__}(...)."
+        )
+    if miner is not None and not callable(miner):
+        raise UserError(
+            f"a miner is called as miner(embeddings, labels, ref_emb, ref_labels); {type(miner).__name__} cannot be."
+        )
+
+
 def describe(name: str) -> str:
     """Describe one of the library's losses: what it needs, and whether CCP and XBM can use it."""
-    settable = settable_arguments(name).parameters
+    settable = settable_arguments(pml_losses()[name]).parameters
     needed = [f"loss.{key}" for key, value in settable.items() if value.default is value.empty]
     if needed:
         return f"of pytorch-metric-learning; needs {' and '.join(needed)}"
-    loss = PmlLoss(name, {}, classes=4, dim=8)
-    if not loss.works(references=False):
+    loss = PmlLoss.named(name, {}, classes=4, dim=8)
+    if not loss.works(references=False, classes=4, dim=8):
         return "of pytorch-metric-learning, in this version of which it cannot be trained"
-    if next(loss.parameters(), None) is not None:
+    if loss.has_class_vectors:
         return "of pytorch-metric-learning; class vectors of its own"
-    if not loss.works(references=True):
+    if not loss.works(references=True, classes=4, dim=8):
         return "of pytorch-metric-learning; inside the batch only"
     return "of pytorch-metric-learning; also against proxies (CCP) and a memory (XBM)"
 

@@ -33,7 +33,9 @@ class ProxyAnchorLoss(nn.Module):
         super().__init__()
         if alpha <= 0:
             raise ValueError(f"the alpha of the proxy anchor loss must be positive, got {alpha}")
-        self.loss = PmlLoss("ProxyAnchorLoss", {"margin": margin, "alpha": alpha}, classes=classes, dim=dim, seed=seed)
+        self.loss = PmlLoss.named(
+            "ProxyAnchorLoss", {"margin": margin, "alpha": alpha}, classes=classes, dim=dim, seed=seed
+        )
 
     @property
     def proxies(self) -> nn.Parameter:
@@ -66,7 +68,9 @@ class ProxyNcaPlusPlusLoss(nn.Module):
         super().__init__()
         if temperature <= 0:
             raise ValueError(f"the temperature of ProxyNCA++ must be positive, got {temperature}")
-        self.loss = PmlLoss("ProxyNCALoss", {"softmax_scale": 1 / temperature}, classes=classes, dim=dim, seed=seed)
+        self.loss = PmlLoss.named(
+            "ProxyNCALoss", {"softmax_scale": 1 / temperature}, classes=classes, dim=dim, seed=seed
+        )
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         loss: Tensor = self.loss(embeddings, labels)
@@ -113,7 +117,7 @@ class SoftTripleLoss(nn.Module):
             )
         self.tau, self.centres_per_class = tau, centres_per_class
         arguments = {"la": la, "gamma": gamma, "margin": margin, "centers_per_class": centres_per_class}
-        self.loss = PmlLoss("SoftTripleLoss", arguments, classes=classes, dim=dim, seed=seed)
+        self.loss = PmlLoss.named("SoftTripleLoss", arguments, classes=classes, dim=dim, seed=seed)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         loss: Tensor = self.loss(embeddings, labels)

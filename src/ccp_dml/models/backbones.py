@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.bn_inception import WEIGHTS_FILE, BNInception
-from ccp_dml.models.embedder import InputNormalisation
+from ccp_dml.models.embedder import InputNormalisation, count_features
 from ccp_dml.models.resnet20v2 import ResNet20V2
 from ccp_dml.models.small_cnn import SmallCNN
 from ccp_dml.models.timm_backbone import TimmBackbone
@@ -46,21 +46,29 @@ def create_backbone(
     feature_dim: int | None = None,
     input_mean: Sequence[float] | None = None,
     input_std: Sequence[float] | None = None,
+    own: Callable[[], nn.Module] | None = None,
 ) -> nn.Module:
     """Create a backbone with random, downloaded or local weights.
 
     Args:
-        name: one of `list_backbones()`, or a timm name with the tag of its weights.
+        name: one of `list_backbones()`, or a timm name with the tag of its weights; with `own` any.
         pretrained: fetch timm's weights for it.
         weights: a local file, `.safetensors` or a state dict (see `load_weights`).
         seed: decides the random weights; the global random state is left as it was.
         feature_dim: width of the features that "identity" passes through.
         input_mean: of red, green and blue on the scale 0..1, with `input_std` in place of the backbone's own input
             normalisation, for weights that were trained with another.
+        own: constructs a backbone that this package does not know.
     """
     if pretrained and weights is not None:
         raise UserError("`pretrained` and `weights` are both set: choose one of the two sources of weights")
-    _refuse_unknown(name)
+    if own is None:
+        _refuse_unknown(name)
+    elif pretrained:
+        raise UserError(
+            f"there are no pretrained weights of {name} to fetch: set `pretrained`=false, and load them in its "
+            "constructor or with `weights`=FILE"
+        )
     if pretrained:
         _refuse_download_of_ours(name)
     if name == IDENTITY:
@@ -73,7 +81,11 @@ def create_backbone(
     with torch.random.fork_rng(devices=[]):
         # Of the CPU alone: torch.manual_seed would reach the devices' states, too, and nothing would restore those.
         torch.default_generator.manual_seed(derive_seed(seed, "backbone", name))
-        backbone = BACKBONES[name]() if name in BACKBONES else TimmBackbone(name, pretrained)
+        if own is not None:
+            backbone = own()
+            _refuse_without_width(backbone, name)
+        else:
+            backbone = BACKBONES[name]() if name in BACKBONES else TimmBackbone(name, pretrained)
     if weights is not None:
         network = backbone.network if isinstance(backbone, TimmBackbone) else backbone
         load_weights(network, Path(weights), name, getattr(backbone, "classifier_keys", ()))
@@ -88,6 +100,13 @@ def _renormalise(backbone: nn.Module, name: str, mean: Sequence[float] | None, s
     if not hasattr(backbone, "input_normalisation"):
         raise UserError(f"backbone {name} standardises each image by itself: remove `input_mean` and `input_std`")
     backbone.input_normalisation = InputNormalisation([255 * value for value in mean], [255 * value for value in std])
+
+
+def _refuse_without_width(backbone: nn.Module, name: str) -> None:
+    try:
+        count_features(backbone)
+    except TypeError as error:
+        raise UserError(f"{name}: {error}") from None
 
 
 def _refuse_unknown(name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 from ccp_dml.config.layers import differing, flatten, resolve
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
+from ccp_dml.records.code_copies import GROUPS, same_class
 from ccp_dml.records.evaluation_log import EvaluationLog
 from ccp_dml.records.logbook import HOW_IT_RUNS, Logbook
 from ccp_dml.records.run_folder import is_finished, is_run
@@ -64,7 +65,11 @@ def refuse_changed(runs: Sequence[PlannedRun]) -> None:
     for run in runs:
         if state_of(run.folder).state == "open":
             continue
-        before = dict(flatten(Logbook.reopen(run.folder).config().as_tables()))
+        logbook = Logbook.reopen(run.folder)
+        logbook.refuse_other_code(run.config)
+        before = dict(flatten(logbook.config().as_tables()))
         after = dict(flatten(run.config.as_tables()))
         for key, old, new in differing(before, after, but_for=HOW_IT_RUNS):
+            if key in GROUPS and same_class(old, new):
+                continue
             raise UserError(f"{run.folder} was trained with {key} = {old!r}, not {new!r}; give --out another folder.")

@@ -45,6 +45,14 @@ TRIALS = "trials.db"
 BEST_RECIPE = "best.toml"
 
 
+OWN_CODE = "own_code.*.py"
+
+
+def code_file(folder: Path, key: str) -> Path:
+    """Name the copy of the code file that `key` names, such as loss.name, in the folder of a run or an export."""
+    return folder / OWN_CODE.replace("*", key)
+
+
 def map_file(run: Path, problem: int) -> Path:
     """Name the file of one problem's map in the folder of a run."""
     return run / PROBLEM_MAPS / f"{problem:03}.safetensors"

@@ -25,7 +25,7 @@ from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_ch
 from ccp_dml.foundation.digests import digest
 from ccp_dml.foundation.files import as_json, write_json, write_text
 from ccp_dml.foundation.seals import DamagedError, check_safetensors
-from ccp_dml.records import layout
+from ccp_dml.records import code_copies, layout
 from ccp_dml.records.checksums import forget_checksums, write_checksums
 from ccp_dml.records.documents import read_json
 from ccp_dml.records.evaluation_log import EvaluationLog, Row
@@ -49,6 +49,9 @@ MAY_DIFFER_IN_SCORING = (
 
 SETTINGS = "settings"  # the digest of the settings, among what environment.json records
 OWNER, LOG_DIGEST = "belongs_to", "log_digest"  # what a checkpoint holds besides the state
+
+CODE = "code"
+"""Entry of environment.json: digests of the user's own code, by key."""
 
 PACKAGES = ("ccp-dml", "torch", "torchvision", "timm", "lightning-fabric", "pytorch-metric-learning", "numpy", "pillow")
 
@@ -104,8 +107,11 @@ class Logbook:
             return self._go_on(step)
         config, command = self.new_run
         try:
-            own = {SETTINGS: settings_digest(config)}
+            own: dict[str, Any] = {SETTINGS: settings_digest(config)}
+            if code := code_copies.digests_of(config):
+                own[CODE] = code
             write_json(self.environment_file, {**environment(command), **self.pins, **own})
+            code_copies.write_copies(self.folder, config)
             write_text(self.config_file, tomli_w.dumps(config.as_tables()))
         except OSError as error:
             raise UserError(f"{self.folder} cannot be written ({error.strerror}); give --out another folder.") from None
@@ -168,10 +174,36 @@ class Logbook:
             )
         return config
 
-    def config_here(self, settings: Sequence[str]) -> Config:
+    def config_to_resume(self, *, trust_code: bool) -> Config:
+        """Read the configuration to go on with; code of the user's own runs as it was copied, and with consent only.
+
+        A file that is still where it was, but changed, is refused: a user who resumes may mean the one or the other.
+        """
+        config = self.config()
+        resumed = self.with_code(config, tuple(code_copies.GROUPS), trust_code=trust_code)
+        code_copies.refuse_changed(self.folder, config, self.code_digests(), if_there=True)
+        return resumed
+
+    def with_code(self, config: Config, keys: Sequence[str], *, trust_code: bool) -> Config:
+        """Let `keys` of the configuration name the copies of the user's own code; see `code_copies.with_copies`."""
+        if not code_copies.code_of(config, keys):
+            return config
+        return code_copies.with_copies(self.folder, config, self.code_digests(), keys, trust_code=trust_code)
+
+    def code_digests(self) -> dict[str, str]:
+        """Read the digests of the user's own code that the run began with."""
+        return (read_json(self.environment_file) or {}).get(CODE) or {}
+
+    def refuse_other_code(self, wanted: Config) -> None:
+        """Raise if `wanted` names code that is not the code that the run began with."""
+        if code_copies.code_of(wanted):
+            code_copies.refuse_changed(self.folder, wanted, self.code_digests())
+
+    def config_here(self, settings: Sequence[str], code: Sequence[str] = (), *, trust_code: bool = False) -> Config:
         """Read the configuration for scoring the run here.
 
-        `settings` may tell where files are and how to compute, and nothing else.
+        `settings` may tell where files are and how to compute, and nothing else. `code` are the keys whose code will be
+        run, if they name any: with `trust_code` only, see `with_code`.
         """
         for key in (key for text in settings for key, _ in flatten(parse_setting(text).tables)):
             if key not in MAY_DIFFER_IN_SCORING:
@@ -180,13 +212,16 @@ class Logbook:
                     f"compute and what to score may be set: {', '.join(sorted(MAY_DIFFER_IN_SCORING))}."
                 )
         self.config()
-        return resolve([str(self.config_file)], settings).config
+        return self.with_code(resolve([str(self.config_file)], settings).config, code, trust_code=trust_code)
 
     def continue_with(self, wanted: Config) -> Config:
         """Resume with the configuration `wanted`; raise if the run would have computed something else under it."""
         began_with = self.config()
         before, after = dict(flatten(began_with.as_tables())), dict(flatten(wanted.as_tables()))
+        self.refuse_other_code(wanted)
         for key, old, new in differing(before, after, but_for=MAY_CHANGE):
+            if key in code_copies.GROUPS and code_copies.same_class(old, new):
+                continue  # the file has moved
             raise UserError(
                 f"{self.folder} was started with {key} = {old!r}, not {new!r}; resume it with its own settings (only "
                 "--resume and --out), or start another run."
@@ -275,6 +310,7 @@ class Logbook:
 def settings_digest(config: Config) -> str:
     """Digest the settings that decide what a run computes; where files are is left out, their content is pinned."""
     tables = dict(flatten(config.as_tables()))
+    tables |= {key: code_copies.name_of_copy(tables[key], key) for key in code_copies.GROUPS if key in tables}
     return digest(*(f"{key}={tables[key]!r}" for key in sorted(tables.keys() - MAY_CHANGE - WHERE_FILES_ARE)))
 
 
@@ -308,7 +344,10 @@ def free_folder(recipes: Sequence[str]) -> Path:
 
 
 SCRATCH = ".*.part"
-SCRATCH_OF_NEW_RUN = (f".{layout.CONFIG}.*.part", f".{layout.ENVIRONMENT}.*.part")
+SCRATCH_OF_NEW_RUN = (
+    *(f".{name}.*.part" for name in (layout.CONFIG, layout.ENVIRONMENT, layout.OWN_CODE)),
+    layout.OWN_CODE,
+)
 
 
 def sweep(folder: Path, also: Sequence[str] = ()) -> None:

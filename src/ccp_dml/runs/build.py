@@ -4,6 +4,7 @@ The parts built here take plain arguments: none of them knows what a configurati
 
 import inspect
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,16 @@ from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config, LossConfig, ModelConfig, OptimConfig
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, did_you_mean
+from ccp_dml.foundation import own_code
 from ccp_dml.foundation.randomness import derive_seed, generator
-from ccp_dml.losses import LOSSES, PROXY_LOSSES
 from ccp_dml.losses.memory import CrossBatchMemory
-from ccp_dml.losses.pml import PREFIX, PmlLoss
+from ccp_dml.losses.pml import PREFIX, Miner, PmlLoss, pml_miners, settable_arguments
 from ccp_dml.models.backbones import FROM_SCRATCH, create_backbone
 from ccp_dml.models.embedder import Embedder, start_as_pca
 from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective
-from ccp_dml.runs.loss_arguments import LossContext, checked_arguments
+from ccp_dml.runs import own_classes
+from ccp_dml.runs.loss_arguments import LossContext, checked_arguments, find_loss
 
 
 @naming_keys("model")
@@ -32,13 +34,21 @@ def build_network(model: ModelConfig, data: LabelledSet | None, seed: int) -> Em
     """Build the embedder with its first weights; `data` tells whether features or maps are the input, not images."""
     sample = None if data is None else data.load(torch.arange(1))
     network = build_network_for(model, feature_width(sample), seed)
+    if sample is not None and not sample.is_floating_point() and own_code.is_own(model.backbone, own_code.BACKBONES):
+        refuse_odd_backbone(network.backbone, model.backbone, sample)
     if network.cut is not None and sample is not None and sample.is_floating_point():
         network.keep_what_learns()
     return network
 
 
-def build_network_for(model: ModelConfig, width: int | None, seed: int) -> Embedder:
-    """Build the embedder with its first weights, for features of this `width`, or for images if that is None."""
+def build_network_for(
+    model: ModelConfig, width: int | None, seed: int, own_backbone: Callable[..., nn.Module] | None = None
+) -> Embedder:
+    """Build the embedder with its first weights, for features of this `width`, or for images if that is None.
+
+    `own_backbone` stands in for the code that `model.backbone` names; see `ccp_dml.load`.
+    """
+    own = own_backbone_of(model, own_backbone)
     backbone = create_backbone(
         model.backbone,
         pretrained=model.pretrained and model.weights is None,
@@ -47,6 +57,7 @@ def build_network_for(model: ModelConfig, width: int | None, seed: int) -> Embed
         feature_dim=width,
         input_mean=model.input_mean,
         input_std=model.input_std,
+        own=own,
     )
     return Embedder(
         backbone,
@@ -62,6 +73,46 @@ def build_network_for(model: ModelConfig, width: int | None, seed: int) -> Embed
     )
 
 
+def own_backbone_of(
+    model: ModelConfig, given: Callable[..., nn.Module] | None = None
+) -> Callable[[], nn.Module] | None:
+    """Return what constructs a backbone of the user's own; None for the backbones that everybody has."""
+    name, arguments = model.backbone, dict(model.args)
+    if given is not None:
+        return lambda: own_classes.called(name, own_code.BACKBONES, given, arguments)
+    if not own_code.is_own(name, own_code.BACKBONES):
+        if arguments:
+            raise UserError(
+                f"model.args.{next(iter(arguments))} is set, but the backbone {name!r} takes no arguments; only "
+                "backbones of your own do (model.backbone=FILE.py:NAME)."
+            )
+        return None
+    return lambda: own_classes.construct(name, own_code.BACKBONES, arguments, "model.args.", "backbone", base=nn.Module)
+
+
+@torch.no_grad()
+def refuse_odd_backbone(backbone: nn.Module, name: str, inputs: Tensor) -> None:
+    """Raise unless a backbone of the user's own makes features of the width that it states; `inputs` is one item."""
+    was_training = backbone.training
+    try:
+        features = backbone.eval()(inputs)
+    except Exception as error:
+        raise own_code.failed(
+            f"{name}, called with {inputs.dtype} {tuple(inputs.shape)}",
+            str(own_code.source_file(name, own_code.BACKBONES)),
+            error,
+        ) from error
+    finally:
+        backbone.train(was_training)
+    width = backbone.num_features
+    if not isinstance(features, Tensor) or features.ndim not in (2, 4) or features.shape[:2] != (1, width):
+        found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise UserError(
+            f"{name} says num_features = {width}, but gives {found} for one image; it must give features "
+            f"(1, {width}) or feature maps (1, {width}, height, width)."
+        )
+
+
 def feature_width(sample: Tensor | None) -> int | None:
     """Look up the width F of features (B, F); None if the inputs are images or maps."""
     return sample.shape[1] if sample is not None and sample.ndim == 2 else None
@@ -69,7 +120,8 @@ def feature_width(sample: Tensor | None) -> int | None:
 
 def starts_from_nothing(model: ModelConfig) -> bool:
     """Tell whether a backbone that should be pretrained begins with random weights."""
-    return not (model.pretrained or model.weights or model.backbone in FROM_SCRATCH)
+    own = own_code.is_own(model.backbone, own_code.BACKBONES)  # which may load weights by itself
+    return not (model.pretrained or model.weights or model.backbone in FROM_SCRATCH or own)
 
 
 def weights_note(model: ModelConfig) -> str | None:
@@ -88,11 +140,12 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
     `steps_per_epoch` matters to losses that do something every few epochs.
     """
     dim, seed = config.model.embedding_dim, derive_seed(config.run.seed, "loss")
-    loss = build_loss(config.loss, LossContext(classes, dim, steps_per_epoch, seed))
+    context = LossContext(classes, dim, steps_per_epoch, seed)
+    loss = build_loss(config.loss, context)
     if config.ccp.mode != "off":
         if config.xbm.enabled:
             raise UserError("xbm.enabled and ccp.mode are both set: references are either a memory or proxies.")
-        refuse_without_references(loss, config.loss.name, f"ccp.mode={config.ccp.mode}")
+        refuse_without_references(loss, config.loss.name, context, f"ccp.mode={config.ccp.mode}")
         if config.ccp.proxy_length == "unit" and config.ccp.space == "raw":
             raise UserError(
                 "ccp.proxy_length=unit needs ccp.space=normalised: proxies of unit length are near no image in the raw "
@@ -101,7 +154,7 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
         proxies = ClassProxies(classes, config.ccp.proxies_per_class, dim, config.ccp.proxy_length)
         return ProxyObjective(loss, proxies, config.ccp.pair_weight), proxies
     if config.xbm.enabled:
-        refuse_without_references(loss, config.loss.name, "xbm.enabled=true")
+        refuse_without_references(loss, config.loss.name, context, "xbm.enabled=true")
         batch = config.train.classes_per_batch * config.train.images_per_class
         return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
     return BatchObjective(loss), None
@@ -139,22 +192,54 @@ def build_fabric(device: str, precision: Any) -> Fabric:
 
 
 def build_loss(loss: LossConfig, context: LossContext) -> nn.Module:
+    """Build the loss by name, with its miner: one of this package, of pytorch-metric-learning, or of the user's own."""
     arguments = checked_arguments(loss)
+    if loss.miner is not None and not loss.name.startswith(PREFIX):
+        raise UserError(
+            f"loss.miner = {loss.miner!r} chooses pairs for losses of pytorch-metric-learning; loss.name = "
+            f"{loss.name!r} chooses by itself: remove loss.miner, or take a loss such as pml:TripletMarginLoss."
+        )
     try:
         if loss.name.startswith(PREFIX):
             name, own = loss.name.removeprefix(PREFIX), context
-            adapted = PmlLoss(name, arguments, classes=own.classes, dim=own.dim, seed=own.seed)
-            adapted.rehearse(references=False)
+            miner = build_miner(loss)
+            adapted = PmlLoss.named(name, arguments, classes=own.classes, dim=own.dim, seed=own.seed, miner=miner)
+            adapted.rehearse(references=False, classes=own.classes, dim=own.dim)
             return adapted
-        constructor = {**LOSSES, **PROXY_LOSSES}[loss.name]
+        constructor = find_loss(loss.name)
         asked_for = inspect.signature(constructor).parameters
         given = {name: value for name, value in asdict(context).items() if name in asked_for}
+        if own_code.is_own(loss.name, own_code.LOSSES):
+            built: nn.Module = own_classes.called(loss.name, own_code.LOSSES, constructor, arguments | given)
+            return built
         return constructor(**arguments, **given)
+    except UserError:
+        raise
     except ValueError as error:
         raise UserError(f"loss.name = {loss.name!r}: {error}.") from None
 
 
-def refuse_without_references(loss: nn.Module, name: str, setting: str) -> None:
+def build_miner(loss: LossConfig) -> Miner | None:
+    """Build what chooses the pairs of a loss of pytorch-metric-learning; None: the loss takes all."""
+    name, arguments = loss.miner, dict(loss.miner_args)
+    if name is None:
+        if arguments:
+            raise UserError(f"loss.miner_args.{next(iter(arguments))} is set, but loss.miner is not: name a miner.")
+        return None
+    if own_code.is_own(name, own_code.MINERS):
+        miner: Miner = own_classes.construct(name, own_code.MINERS, arguments, "loss.miner_args.", "miner")
+        return miner
+    known = {PREFIX + key: value for key, value in pml_miners().items()}
+    if name not in known:
+        raise UserError(
+            f"loss.miner = {name!r} is no miner{did_you_mean(name, list(known))}; there are {', '.join(known)}, and "
+            "FILE.py:NAME of your own."
+        )
+    parameters = dict(settable_arguments(known[name]).parameters)
+    return known[name](**own_classes.checked(name, parameters, arguments, "loss.miner_args.", "miner"))
+
+
+def refuse_without_references(loss: nn.Module, name: str, context: LossContext, setting: str) -> None:
     """Raise unless `loss` can be measured against references, which `setting` needs."""
     if "ref_embeddings" not in inspect.signature(loss.forward).parameters:
         raise UserError(
@@ -163,7 +248,7 @@ def refuse_without_references(loss: nn.Module, name: str, setting: str) -> None:
         )
     if isinstance(loss, PmlLoss):
         try:
-            loss.rehearse(references=True)
+            loss.rehearse(references=True, classes=context.classes, dim=context.dim)
         except ValueError as error:
             raise UserError(
                 f"loss.name = {name!r}: {error}; use it with ccp.mode=off and xbm.enabled=false, or take another loss."

@@ -24,6 +24,7 @@ from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
 from ccp_dml.records.checksums import replace_document
+from ccp_dml.records.code_copies import GROUPS
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import read_problem
 from ccp_dml.records.run_folder import RunFolder
@@ -155,7 +156,12 @@ def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
 
 @naming_keys("data")
 def certify_run(
-    folder: Path, options: CertificateOptions, watcher: Watcher, settings: Sequence[str] = ()
+    folder: Path,
+    options: CertificateOptions,
+    watcher: Watcher,
+    settings: Sequence[str] = (),
+    *,
+    trust_code: bool = False,
 ) -> dict[str, Any]:
     """Write the certificate of the run in `folder`, in place of an earlier one; see `Logbook.config_here`."""
     run = RunFolder.read(folder)
@@ -163,7 +169,7 @@ def certify_run(
     if not run.finished or best is None:
         raise UserError(f"{folder} is not finished; continue it with `ccp train --resume --out {folder}` first.")
     logbook = Logbook.reopen(folder)
-    config = logbook.config_here(settings)
+    config = logbook.config_here(settings, tuple(GROUPS), trust_code=trust_code)
     frozen = FrozenFeatures()
     logbook.pin_backbone(frozen.backbone_digest(config))
     halves = build_data(config.data)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ccp_dml.config.layers import naming_keys
@@ -12,6 +13,7 @@ from ccp_dml.data.features import load_features
 from ccp_dml.data.folder import load_folder
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.data.own_set import own_halves
 from ccp_dml.data.published.cars196 import CARS196
 from ccp_dml.data.published.cub import CUB
 from ccp_dml.data.published.inshop import INSHOP
@@ -22,6 +24,8 @@ from ccp_dml.data.splits import HOLD_OUT
 from ccp_dml.data.transforms import AUGMENTATIONS, Augmentation, eval_transform, train_transform
 from ccp_dml.data.views import without_augmentation
 from ccp_dml.errors import UserError, did_you_mean, listing
+from ccp_dml.foundation import own_code
+from ccp_dml.runs import own_classes
 
 CHANGEABLE = ("crop_area", "flip", "turn", "colour")
 """Parts of an augmentation that have a setting of their own."""
@@ -34,10 +38,17 @@ PUBLISHED: dict[str, Published] = {published.name: published for published in (C
 
 @naming_keys("data")
 def build_data(data: DataConfig) -> DataHalves:
-    if data.name not in DATASETS:
-        raise UserError(f"data.name = {data.name!r} is no data set{did_you_mean(data.name, list(DATASETS))}.")
-    refuse_unused_augmentation(data)
-    halves = DATASETS[data.name](data)
+    if own_code.is_own(data.name, own_code.DATASETS):
+        halves = _own(data)
+    elif data.name not in DATASETS:
+        raise UserError(
+            f"data.name = {data.name!r} is no data set{did_you_mean(data.name, list(DATASETS))}; one of your own is "
+            "named by its code, FILE.py:NAME."
+        )
+    else:
+        _refuse_arguments(data)
+        refuse_unused_augmentation(data)
+        halves = DATASETS[data.name](data)
     halves = halves if data.classes is None else first_classes(halves, data.classes)
     return without_augmentation(halves) if data.augment == "none" else halves
 
@@ -106,6 +117,31 @@ def _images(data: DataConfig) -> DataHalves:
         **_image_arguments(data),
         cached_side=data.resize if data.cached else None,
     )
+
+
+def _own(data: DataConfig) -> DataHalves:
+    """Build a data set of the user's own; `root` and `path` go to its constructor where it asks for them."""
+    filled = {key: value for key in ("root", "path") if (value := getattr(data, key)) is not None}
+    built = own_classes.construct(
+        data.name, own_code.DATASETS, dict(data.args), "data.args.", "data set", filled=filled
+    )
+    views = _image_arguments(data)
+    return own_halves(
+        built,
+        origin=data.name,
+        train_transform=views["train_transform"],
+        eval_transform=views["eval_transform"],
+        drop_small_classes=data.drop_small_classes,
+        import_code=partial(own_code.load, data.name, own_code.DATASETS),
+    )
+
+
+def _refuse_arguments(data: DataConfig) -> None:
+    if data.args:
+        raise UserError(
+            f"data.args.{data.args[0][0]} is set, but the data set {data.name!r} takes no such arguments; only data "
+            "sets of your own do (data.name=FILE.py:NAME)."
+        )
 
 
 def _mnist(data: DataConfig) -> DataHalves:

@@ -17,6 +17,7 @@ from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.loading import load_rows, loader_processes
 from ccp_dml.data.views import with_features
 from ccp_dml.errors import UserError
+from ccp_dml.foundation import own_code
 from ccp_dml.foundation.digests import digest, tensor_digest
 from ccp_dml.foundation.files import cache_home
 from ccp_dml.foundation.randomness import seeds_of_rows
@@ -48,7 +49,7 @@ def trained_part(model: ModelConfig) -> ModelConfig:
     if not trains_on_features(model) or model.train_from is not None:
         return model
     nothing = {"weights": None, "pretrained": False, "input_mean": None, "input_std": None, "freeze_backbone": False}
-    return model.model_copy(update={"backbone": IDENTITY, "pooling": "gap", **nothing})
+    return model.model_copy(update={"backbone": IDENTITY, "args": (), "pooling": "gap", **nothing})
 
 
 def store_of(config: Config) -> FeatureStore:
@@ -94,7 +95,7 @@ class FrozenFeatures:
             self._seen.clear()
             self._backbone, self._digest, self._model = None, "", model
             # Random weights depend on the seed, and a backbone that nobody trained should not be frozen anyway.
-            if not (model.weights or model.pretrained):
+            if not (model.weights or model.pretrained or own_code.is_own(model.backbone, own_code.BACKBONES)):
                 setting = "freeze_backbone" if model.freeze_backbone else "train_from"
                 raise UserError(
                     f"model.{setting} is set, but {model.backbone} has no trained weights: set "
@@ -158,7 +159,8 @@ def digest_of(network: Embedder) -> str:
         return digest("below", network.cut.stage, repr(below), tensor_digest(tensors))
     constants = [(f"constant {name}", value) for name, value in network.backbone.named_buffers()]
     weights = tensor_digest([*network.backbone.state_dict().items(), *constants])
-    return digest(repr(network.backbone), network.pooling, weights)
+    code = [] if (own := own_code.digest_of_class(type(network.backbone))) is None else [own]
+    return digest(repr(network.backbone), network.pooling, weights, *code)
 
 
 @torch.no_grad()

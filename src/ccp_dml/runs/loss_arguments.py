@@ -5,16 +5,18 @@ neither for networks nor for devices.
 """
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError, create_model
+from torch import nn
 
-from ccp_dml.config.layers import wrong_value
 from ccp_dml.config.schema import Config, LossConfig
 from ccp_dml.errors import UserError, did_you_mean
+from ccp_dml.foundation import own_code
 from ccp_dml.losses import LOSSES, PROXY_LOSSES
 from ccp_dml.losses.pml import PREFIX, pml_losses, settable_arguments
+from ccp_dml.runs import own_classes
 
 
 @dataclass(frozen=True)
@@ -29,39 +31,44 @@ class LossContext:
 
 def complete(config: Config) -> Config:
     """Spell out every argument of the loss, so that a saved configuration does not depend on defaults."""
-    loss = LossConfig(name=config.loss.name, **checked_arguments(config.loss))
+    config = own_classes.with_absolute_paths(config)
+    arguments = {key: value for key, value in checked_arguments(config.loss).items() if is_plain(value)}
+    loss = LossConfig(name=config.loss.name, miner=config.loss.miner, miner_args=config.loss.miner_args, **arguments)
     return config.model_copy(update={"loss": loss})
+
+
+def is_plain(value: Any) -> bool:
+    """Tell whether a configuration can hold a value; defaults of a user's class may be any object."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def checked_arguments(loss: LossConfig) -> dict[str, Any]:
     """Check a loss's arguments against its signature, and complete them with its defaults."""
-    fields: dict[str, Any] = {
-        name: (parameter.annotation, ... if parameter.default is parameter.empty else parameter.default)
-        for name, parameter in settable_parameters(loss.name).items()
-    }
-    for name in loss.arguments:
-        if name not in fields:
-            known = did_you_mean(name, list(fields)) or f"; it takes {', '.join(fields) or 'none'}"
-            raise UserError(f"loss.{name} is no argument of the loss {loss.name!r}{known}.")
-    rules = ConfigDict(allow_inf_nan=False, protected_namespaces=(), strict=True)
-    try:
-        return dict(create_model("Arguments", __config__=rules, **fields)(**loss.arguments))
-    except ValidationError as error:
-        raise wrong_value(
-            error, {f"loss.{key}": value for key, value in loss.arguments.items()}, section="loss"
-        ) from None
+    return own_classes.checked(loss.name, settable_parameters(loss.name), loss.arguments, "loss.", "loss")
 
 
 def settable_parameters(name: str) -> dict[str, inspect.Parameter]:
     """List the parameters of a loss's constructor that a configuration may set."""
-    refuse_unknown_loss(name)
     if name.startswith(PREFIX):
-        return dict(settable_arguments(name.removeprefix(PREFIX)).parameters)
-    parameters = inspect.signature({**LOSSES, **PROXY_LOSSES}[name]).parameters
-    return {key: value for key, value in parameters.items() if key not in LossContext.__dataclass_fields__}
+        refuse_unknown_loss(name)
+        return dict(settable_arguments(pml_losses()[name.removeprefix(PREFIX)]).parameters)
+    return own_classes.settable(find_loss(name), LossContext.__dataclass_fields__)
+
+
+def find_loss(name: str) -> Callable[..., nn.Module]:
+    """Find the class of a loss: one of this package, or one of the user's own."""
+    if own_code.is_own(name, own_code.LOSSES):
+        return own_code.load(name, own_code.LOSSES, nn.Module)
+    refuse_unknown_loss(name)
+    return {**LOSSES, **PROXY_LOSSES}[name]
 
 
 def refuse_unknown_loss(name: str) -> None:
     known = [PREFIX + loss for loss in pml_losses()] if name.startswith(PREFIX) else [*LOSSES, *PROXY_LOSSES]
     if name not in known:
-        raise UserError(f"loss.name = {name!r} is no loss{did_you_mean(name, known)}; see `ccp list losses`.")
+        raise UserError(
+            f"loss.name = {name!r} is no loss{did_you_mean(name, known)}; see `ccp list losses`, or name one of your "
+            "own: FILE.py:NAME."
+        )

@@ -48,9 +48,13 @@ def as_row(scores: RetrievalScores) -> dict[str, Any]:
 
 
 @naming_keys("data")
-def evaluate_runs(folders: Sequence[Path], watcher: Watcher, settings: Sequence[str] = ()) -> dict[str, Any]:
+def evaluate_runs(
+    folders: Sequence[Path], watcher: Watcher, settings: Sequence[str] = (), *, trust_code: bool = False
+) -> dict[str, Any]:
     """Score the best networks of runs on the test half of their common data set; see `Logbook.config_here`."""
-    runs = {str(folder): (book := Logbook.reopen(folder), book.config_here(settings)) for folder in folders}
+    code = ("data.name", "model.backbone")
+    books = {str(folder): Logbook.reopen(folder) for folder in folders}
+    runs = {name: (book, book.config_here(settings, code, trust_code=trust_code)) for name, book in books.items()}
     refuse_different_data(runs)
     test = build_data(next(iter(runs.values()))[1].data).test
     frozen, embedded = FrozenFeatures(), {}

@@ -16,7 +16,7 @@ from PIL import Image
 from rich.progress import track
 from torch import Tensor
 
-from ccp_dml.config.schema import ModelConfig
+from ccp_dml.config.schema import Config, ModelConfig
 from ccp_dml.data.class_folders import images_below
 from ccp_dml.data.images import SUFFIXES, reason_of
 from ccp_dml.errors import UserError
@@ -26,6 +26,7 @@ from ccp_dml.foundation.files import atomic_folder, write_json
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
+from ccp_dml.records.code_copies import name_of_copy, write_copies
 from ccp_dml.serving.match_threshold import MatchThreshold, match_threshold
 from ccp_dml.serving.preprocessing import Preprocessing, VectorPreprocessing, as_values, unusable
 
@@ -58,6 +59,7 @@ class Description:
         metric: how the certificate normalised embeddings before it measured distances: none, clip or l2.
         class_names: of the classes the network learned from; None where the run did not record them.
         certificate: what `ccp certify` wrote; None where there is none.
+        code: digest of the code of a backbone of the user's own; None for other backbones.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Description:
     metric: str
     class_names: tuple[str, ...] | None
     certificate: dict[str, Any] | None
+    code: str | None = None
 
 
 class EmbeddingModel:
@@ -224,6 +227,10 @@ class EmbeddingModel:
     def write_files(self, folder: Path) -> None:
         """Write model.safetensors, model.json, preprocessing.json and, where there is one, certificate.json."""
         own = self.description
+        left_out = {"weights", "pretrained"} | (set() if own.network.args else {"args"})
+        network = own.network.model_dump(mode="json", exclude=left_out)
+        network["backbone"] = name_of_copy(own.network.backbone, "model.backbone")
+        write_copies(folder, Config(model=own.network))
         save_weights(folder / WEIGHTS, dict(self.network.state_dict()))
         write_json(
             folder / MODEL,
@@ -231,7 +238,8 @@ class EmbeddingModel:
                 "format": FORMAT,
                 "name": own.name,
                 "digest": self.digest,
-                "network": own.network.model_dump(mode="json", exclude={"weights", "pretrained"}),
+                "network": network,
+                **({} if own.code is None else {"code": own.code}),
                 "batch_size": own.batch_size,
                 "precision": own.precision,
                 "metric": own.metric,
@@ -324,14 +332,15 @@ def content_digest(network: Embedder, preprocessing: Preprocessing, description:
     """Tell models apart by what they compute (weights, constants, architecture, preprocessing), not by their name."""
     constants = [(f"constant {name}", value) for name, value in network.named_buffers()]
     weights = tensor_digest([*network.state_dict().items(), *constants])
-    of_network = sorted(architecture(description.network).items())
+    of_network = sorted(architecture(description.network, description.code).items())
     return digest(weights, repr(of_network), description.precision, repr(sorted(as_values(preprocessing).items())))
 
 
-def architecture(model: ModelConfig) -> dict[str, Any]:
+def architecture(model: ModelConfig, code: str | None) -> dict[str, Any]:
     """Name what decides which function the weights make up; not where they came from, nor how they were trained."""
     kept = ["backbone", "embedding_dim", "pooling", "normalise", "freeze_backbone", "head_init", "hidden_dim"]
     if model.train_from is not None:  # said only where it is set: models of earlier versions keep their digests
         kept.append("train_from")
     values = model.model_dump(mode="json")
-    return {name: values[name] for name in (*kept, "input_mean", "input_std")}
+    own = {} if code is None else {"backbone": f"{code}:{model.backbone.rpartition(':')[2]}", "args": values["args"]}
+    return {name: values[name] for name in (*kept, "input_mean", "input_std")} | own

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 from torchvision.transforms import v2
 
 from ccp_dml.config.schema import DataConfig
 from ccp_dml.data.glyph_drawing import SIDE as GLYPH_SIDE
-from ccp_dml.data.images import as_rgb, decode, reason_of
+from ccp_dml.data.images import picture_of, reason_of
 from ccp_dml.data.transforms import ImageTransform, eval_transform
 from ccp_dml.errors import UserError
 
@@ -96,23 +96,6 @@ def from_values(values: dict[str, Any]) -> Preprocessing:
     """Read what `as_values` wrote; raise for a wrong kind or a missing number."""
     arguments = {name: int(value) for name, value in values.items() if name != "kind"}
     return KINDS[values["kind"]](**arguments)
-
-
-def picture_of(item: Any) -> Image.Image:
-    """Turn a path, a PIL image or a uint8 array (H, W) or (H, W, 3) into an upright RGB image."""
-    if isinstance(item, str | Path):
-        return decode(Path(item).expanduser())
-    if isinstance(item, Image.Image):
-        return as_rgb(ImageOps.exif_transpose(item))
-    if isinstance(item, np.ndarray):
-        if item.dtype != np.uint8 or item.ndim not in (2, 3) or (item.ndim == 3 and item.shape[2] != 3):
-            raise ValueError(
-                f"an array must be uint8 (height, width) or (height, width, 3), not {item.dtype} {item.shape}"
-            )
-        if 0 in item.shape:
-            raise ValueError(f"the array is empty: {item.shape}")
-        return as_rgb(Image.fromarray(item))
-    raise ValueError(f"an image is a path, a PIL image or a uint8 array, not {type(item).__name__}")
 
 
 def name_of(item: Any, position: int) -> str:

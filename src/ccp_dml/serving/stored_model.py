@@ -1,12 +1,13 @@
 """Models on disk: a run's best network joined with its preprocessing, and folders that `EmbeddingModel.save` wrote."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
 from ccp_dml.config.schema import Config, ModelConfig
 from ccp_dml.errors import UserError
@@ -14,28 +15,38 @@ from ccp_dml.foundation.checkpoint import load_weights
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
+from ccp_dml.records.code_copies import with_copies
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.runs.build import build_fabric, build_network_for
 from ccp_dml.runs.frozen import digest_of, trains_on_features
-from ccp_dml.runs.loss_arguments import checked_arguments
 from ccp_dml.serving.model import FORMAT, MODEL, PREPROCESSING, WEIGHTS, Description, EmbeddingModel
 from ccp_dml.serving.preprocessing import from_values, preprocessing_of
 
+BACKBONE = "model.backbone"
 FLOAT32 = "32-true"
 
 
-def load(path: str | Path, device: str = "auto", *, settings: Sequence[str] = ()) -> EmbeddingModel:
+def load(
+    path: str | Path,
+    device: str = "auto",
+    *,
+    settings: Sequence[str] = (),
+    trust_code: bool = False,
+    backbone: Callable[..., nn.Module] | None = None,
+) -> EmbeddingModel:
     """Load a trained network: the folder of a run, or one that `ccp export` or `EmbeddingModel.save` wrote.
 
     Args:
         path: the folder.
         device: auto, cpu, cuda, cuda:N or mps.
         settings: for a run whose files have moved, such as "model.weights=FILE"; see `Logbook.config_here`.
+        trust_code: run the code of a backbone that came with the folder. Read it first: it may do anything.
+        backbone: the class of the backbone, in place of such code.
     """
     folder = Path(path).expanduser()
     if (folder / MODEL).is_file():
-        return load_saved(folder, device)
+        return load_saved(folder, device, trust_code=trust_code, backbone=backbone)
     if not folder.is_dir():
         raise UserError(f"there is no model {folder}: give the folder of a run, or one that `ccp export` wrote.")
     if not (folder / layout.CONFIG).is_file():
@@ -43,27 +54,35 @@ def load(path: str | Path, device: str = "auto", *, settings: Sequence[str] = ()
             f"{folder} holds no model, neither {layout.CONFIG} nor {MODEL}: give the folder of a run, or one that "
             "`ccp export` wrote."
         )
-    return load_run(folder, device, settings)
+    return load_run(folder, device, settings, trust_code=trust_code, backbone=backbone)
 
 
-def load_run(folder: Path, device: str, settings: Sequence[str] = ()) -> EmbeddingModel:
+def load_run(
+    folder: Path,
+    device: str,
+    settings: Sequence[str] = (),
+    *,
+    trust_code: bool = False,
+    backbone: Callable[..., nn.Module] | None = None,
+) -> EmbeddingModel:
     """Load the best network of a run, whole: a head that was trained on features is joined with its backbone."""
     logbook = Logbook.reopen(folder)
-    config = logbook.config_here(settings)
+    config = logbook.config_here(settings, [BACKBONE], trust_code=trust_code or backbone is not None)
     if not logbook.best_file.exists():
         raise UserError(
             f"{folder} has no {logbook.best_file.name} yet; finish it with `ccp train --resume --out {folder}`."
         )
     weights = logbook.best_weights()
     width = input_width(config.model, weights, logbook.best_file)
-    network, precision = joined_network(logbook, config, weights, width)
+    network, precision = joined_network(logbook, config, weights, width, backbone)
     record = RunFolder.read(folder)
     description = Description(
         name=record.name,
         network=config.model,
+        code=logbook.code_digests().get(BACKBONE),
         batch_size=config.run.evaluation_batch,
         precision=precision,
-        metric=checked_arguments(config.loss).get("normalise", "none"),
+        metric=config.loss.arguments.get("normalise", "none"),  # a run's configuration spells out every argument
         class_names=None if record.classes is None else tuple(record.classes["learned"]),
         certificate=record.certificate,
     )
@@ -72,13 +91,17 @@ def load_run(folder: Path, device: str, settings: Sequence[str] = ()) -> Embeddi
 
 
 def joined_network(
-    logbook: Logbook, config: Config, weights: dict[str, Tensor], width: int | None
+    logbook: Logbook,
+    config: Config,
+    weights: dict[str, Tensor],
+    width: int | None,
+    backbone: Callable[..., nn.Module] | None = None,
 ) -> tuple[Embedder, str]:
     """Build the network from an image to its embedding, and name the precision in which its backbone works."""
     on_features = trains_on_features(config.model)
     # Otherwise there is nothing to load or download: the run's own weights hold the backbone, too.
     model = config.model if on_features else without_source(config.model)
-    network = build_network_for(model, width, config.run.seed)
+    network = build_network_for(model, width, config.run.seed, backbone)
     if on_features:
         logbook.pin_backbone(digest_of(network))
         below = {f"backbone.{name}": value for name, value in network.backbone.state_dict().items()}
@@ -87,7 +110,9 @@ def joined_network(
     return network, config.run.precision_outside_training if on_features else FLOAT32
 
 
-def load_saved(folder: Path, device: str) -> EmbeddingModel:
+def load_saved(
+    folder: Path, device: str, *, trust_code: bool = False, backbone: Callable[..., nn.Module] | None = None
+) -> EmbeddingModel:
     """Load what `EmbeddingModel.save` wrote; raise where any of it is missing or was changed."""
     values, inputs = json_object(folder / MODEL), json_object(folder / PREPROCESSING)
     if values.get("format") != FORMAT:
@@ -100,6 +125,7 @@ def load_saved(folder: Path, device: str) -> EmbeddingModel:
         description = Description(
             name=str(values["name"]),
             network=ModelConfig(**values["network"]),
+            code=values.get("code"),
             batch_size=int(values["batch_size"]),
             precision=str(values["precision"]),
             metric=str(values["metric"]),
@@ -111,7 +137,11 @@ def load_saved(folder: Path, device: str) -> EmbeddingModel:
         raise damaged(folder, f"{type(error).__name__}: {str(error).splitlines()[0]}") from None
     weights = load_weights(folder / WEIGHTS)
     width = input_width(description.network, weights, folder / WEIGHTS)
-    network = build_network_for(without_source(description.network), width, seed=0)
+    digests = {} if description.code is None else {BACKBONE: description.code}
+    consent = trust_code or backbone is not None  # whose class then stands in for the code
+    described = with_copies(folder, Config(model=description.network), digests, [BACKBONE], trust_code=consent)
+    description = replace(description, network=described.model)
+    network = build_network_for(without_source(description.network), width, seed=0, own_backbone=backbone)
     fill(network, weights, folder / WEIGHTS, folder / MODEL)
     model = EmbeddingModel(network, preprocessing, description, build_fabric(device, description.precision))
     if model.digest != expected:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Device, Json, Settings, out, print_json
+from ccp_dml.commands.console import Device, Json, Settings, TrustCode, out, print_json
 
 
 def compare(
@@ -19,6 +19,7 @@ def compare(
     as_json: Json = False,
     device: Device = "auto",
     settings: Settings = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Say whether two images show the same class, and how sure that is.
 
@@ -26,7 +27,7 @@ def compare(
     """
     from ccp_dml.serving.stored_model import load
 
-    verdict = load(model, device, settings=settings or []).same(first, second, false_match_rate)
+    verdict = load(model, device, settings=settings or [], trust_code=trust_code).same(first, second, false_match_rate)
     if as_json:
         return print_json(asdict(verdict))
     word, sign = ("The same", "within") if verdict.same else ("Different", "beyond")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Device, Settings, err, out, take_termination_as_interrupt
+from ccp_dml.commands.console import Device, Settings, TrustCode, err, out, take_termination_as_interrupt
 from ccp_dml.errors import UserError, listing
 
 
@@ -24,6 +24,7 @@ def embed(
     ] = None,
     device: Device = "auto",
     settings: Settings = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Turn images into vectors: an .npz file with features (N, D), paths (N,) and, where known, labels (N,).
 
@@ -37,7 +38,7 @@ def embed(
     from ccp_dml.serving.listed_images import list_images
     from ccp_dml.serving.stored_model import load
 
-    loaded = load(model, device, settings=settings or [])
+    loaded = load(model, device, settings=settings or [], trust_code=trust_code)
     if loaded.transform is None:
         raise UserError(f"{model} was trained on vectors, not on images; embed vectors with it in Python, by ccp.load.")
     listed = list_images(images)

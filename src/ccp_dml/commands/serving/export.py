@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Settings, err, out, take_termination_as_interrupt
+from ccp_dml.commands.console import Settings, TrustCode, err, out, take_termination_as_interrupt
 
 
 def export(
@@ -17,6 +17,7 @@ def export(
         Path | None, typer.Option(metavar="DIR", help="Images to check the export on; the run's test images.")
     ] = None,
     settings: Settings = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write a run's network with its preprocessing and a model card, for other machines and programs.
 
@@ -32,7 +33,14 @@ def export(
         err.print(f"{text} ...", highlight=False)
 
     done = export_run(
-        run, folder, onnx=onnx, torch_program=torch_program, images=images, settings=settings or [], report=report
+        run,
+        folder,
+        onnx=onnx,
+        torch_program=torch_program,
+        images=images,
+        settings=settings or [],
+        trust_code=trust_code,
+        report=report,
     )
     for name, difference in done.differences.items():
         out.print(

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ccp_dml.commands.console import Json, out, print_json
+from ccp_dml.commands.console import Json, TrustCode, out, print_json
 from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def search(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page with pictures.")] = None,
     model: ModelOption = None,
     device: Device = "auto",
+    trust_code: TrustCode = False,
 ) -> None:
     """Find the indexed images that are nearest to a picture.
 
@@ -40,7 +41,7 @@ def search(
     gallery = open_gallery(index)
     if gallery.warning is not None:
         warn(gallery.warning)
-    network = load_pinned(gallery.model, model, index, device)
+    network = load_pinned(gallery.model, model, index, device, trust_code)
     threshold = None if within is None else network.match_threshold(within)
     vectors = network.comparable(network.embed([query]))
     (hits,) = gallery.search(vectors, k, where)

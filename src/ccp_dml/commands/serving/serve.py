@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import out
+from ccp_dml.commands.console import TrustCode, out
 from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
 from ccp_dml.errors import UserError
 
@@ -33,6 +33,7 @@ def serve(
     map_kind: Annotated[str, typer.Option("--map", metavar="tsne|pca", help="How the map is drawn.")] = "tsne",
     model: ModelOption = None,
     device: Device = "auto",
+    trust_code: TrustCode = False,
 ) -> None:
     """Answer queries of programs, and show a search page, until Ctrl-C.
 
@@ -47,7 +48,7 @@ def serve(
     except ImportError as error:
         raise UserError(f"The server needs {error.name}: pip install 'ccp-dml[serve]'.") from None
     with _listening(host, port) as listener:
-        app = _app_of(what, host, model, device, map_kind == "tsne")
+        app = _app_of(what, host, model, device, map_kind == "tsne", trust_code)
         run_server(app, listener, lambda: _announce(host, listener.getsockname()[1]))
 
 
@@ -108,7 +109,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def _app_of(what: str, host: str, model: Path | None, device: str, with_tsne: bool) -> "FastAPI":
+def _app_of(what: str, host: str, model: Path | None, device: str, with_tsne: bool, trust_code: bool) -> "FastAPI":
     from ccp_dml.serving.search.index_store import is_index
     from ccp_dml.serving.search.vector_engine import is_address, open_gallery
     from ccp_dml.serving.stored_model import load
@@ -121,9 +122,9 @@ def _app_of(what: str, host: str, model: Path | None, device: str, with_tsne: bo
         gallery = open_gallery(what)
         if gallery.warning is not None:
             warn(gallery.warning)
-        network = load_pinned(gallery.model, model, what, device)
+        network = load_pinned(gallery.model, model, what, device, trust_code)
     elif path.is_dir():
-        network = load(path, device)
+        network = load(path, device, trust_code=trust_code)
     else:
         raise UserError(f"There is no model or index {what}; give a run, an exported model, or what `ccp index` wrote.")
     return make_app(network, gallery, hosts, with_tsne)

@@ -60,6 +60,7 @@ def export_run(
     torch_program: bool = False,
     images: Path | None = None,
     settings: Sequence[str] = (),
+    trust_code: bool = False,
     report: Callable[[str], None] = lambda _: None,
 ) -> Exported:
     """Write the model of the run in `folder` to the new folder `out`, and check it on images; all of it, or nothing.
@@ -68,11 +69,11 @@ def export_run(
         onnx: also model.onnx and, for images, model_uint8.onnx.
         torch_program: also model.pt2.
         images: a folder to check on; the run's test images, if None.
-        settings: as for `load`.
+        settings, trust_code: as for `load`.
         report: told what is being done.
     """
-    model = load_run(folder, "cpu", settings)
-    items = sample_of(images) if images is not None else sample_of_test_half(folder, settings)
+    model = load_run(folder, "cpu", settings, trust_code=trust_code)
+    items = sample_of(images) if images is not None else sample_of_test_half(folder, settings, trust_code)
     done = Exported(out, allowed_difference(model, items))
     try:
         with atomic_folder(out) as scratch:
@@ -134,7 +135,7 @@ def change_by_rounded_maps(network: Embedder, inputs: Tensor) -> float:
 
 def checked_differences(model: EmbeddingModel, folder: Path, items: Sequence[Any], allowed: float) -> dict[str, float]:
     """Compare everything in `folder` with `model` in several batch sizes: file -> largest difference of a number."""
-    found = {WEIGHTS: largest_difference(model, load_saved(folder, "cpu").embed, list(items), items)}
+    found = {WEIGHTS: largest_difference(model, load_saved(folder, "cpu", trust_code=True).embed, list(items), items)}
     inputs = [model.preprocessing.load(item).float().numpy() for item in items]
     runners = {ONNX: run_onnx, TORCH: run_torch}
     for name, runner in runners.items():
@@ -169,10 +170,11 @@ def stacked(program: Program) -> Callable[[list[np.ndarray]], np.ndarray]:
     return lambda inputs: program(np.stack(inputs))
 
 
-def sample_of_test_half(folder: Path, settings: Sequence[str]) -> list[Any]:
+def sample_of_test_half(folder: Path, settings: Sequence[str], trust_code: bool = False) -> list[Any]:
     """Take as many of the run's test images, or vectors, as the largest batch takes, spread over all of them."""
     try:
-        part = build_data(Logbook.reopen(folder).config_here(settings).data).test.queries
+        config = Logbook.reopen(folder).config_here(settings, ["data.name"], trust_code=trust_code)
+        part = build_data(config.data).test.queries
     except UserError as error:
         raise UserError(f"{error} The export is checked on test images: give others with --images DIR.") from None
     rows = torch.linspace(0, len(part) - 1, max(BATCHES)).long()

@@ -1,0 +1,158 @@
+"""Data sets of a user's own: anything that gives items with their labels, as torch's and torchvision's data sets do."""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms.v2.functional import pil_to_tensor
+
+from ccp_dml.data.features import FeatureRows
+from ccp_dml.data.images import picture_of, reason_of
+from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.splits import SPLITS, divide
+from ccp_dml.data.transforms import ImageTransform, apply_seeded
+from ccp_dml.errors import UserError, listing
+from ccp_dml.foundation.digests import digest
+
+
+class OwnImages:
+    """Images of a user's data set, whose items are asked for one by one.
+
+    Args:
+        data: `data[i]` is an image or a pair (image, label). An image is a path, a PIL image or a uint8 array (H, W) or
+            (H, W, 3). `data.names`, if it is there, names the items for people.
+        train_transform: makes a random view of an image's pixels.
+        eval_transform: makes the view that evaluations see.
+        origin: what messages call the data set.
+        import_code: imports the code of the data set in a process that is started anew.
+    """
+
+    in_memory = False
+
+    def __init__(
+        self,
+        data: Any,
+        train_transform: ImageTransform,
+        eval_transform: ImageTransform,
+        origin: str,
+        import_code: Callable[[], object],
+    ) -> None:
+        self.data, self.origin = data, origin
+        self._train_transform, self._eval_transform = train_transform, eval_transform
+        self._import_code = import_code
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def load(self, positions: Tensor, seed: int | None) -> Tensor:
+        images = (pil_to_tensor(self.picture(position)) for position in positions.tolist())
+        if seed is None:
+            return torch.stack([self._eval_transform(image) for image in images])
+        return torch.stack(apply_seeded(self._train_transform, images, seed))
+
+    def name(self, position: int) -> str:
+        names = getattr(self.data, "names", None)
+        return f"item {position}" if names is None else str(names[position])
+
+    def picture(self, position: int) -> Image.Image:
+        try:
+            return picture_of(first_of(self.data[position]))
+        except Exception as error:
+            raise UserError(f"item {position} of {self.origin} is no image ({reason_of(error)}): repair it") from error
+
+    def signature(self, positions: Tensor) -> str:
+        pixels = (np.asarray(self.picture(position)) for position in positions.tolist())
+        contents = [digest(f"{one.shape}", one.tobytes()) for one in pixels]
+        return digest(repr(self._train_transform), repr(self._eval_transform), *contents)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A process that loads images knows the class of `data` only after its code was imported there.
+        state = (self.data, self._train_transform, self._eval_transform, self.origin)
+        return _imported, (self._import_code, pickle.dumps(state))
+
+
+def _imported(import_code: Callable[[], object], state: bytes) -> OwnImages:
+    import_code()
+    data, train_transform, eval_transform, origin = pickle.loads(state)  # what this program has just pickled itself
+    return OwnImages(data, train_transform, eval_transform, origin, import_code)
+
+
+def first_of(item: Any) -> Any:
+    """Take the image out of a pair (image, label)."""
+    return item[0] if isinstance(item, tuple | list) else item
+
+
+def own_halves(
+    data: Any,
+    *,
+    origin: str,
+    train_transform: ImageTransform,
+    eval_transform: ImageTransform,
+    drop_small_classes: bool = False,
+    import_code: Callable[[], object] = lambda: None,
+) -> DataHalves:
+    """Divide a user's data set into halves.
+
+    Args:
+        data: `DataHalves`, which are taken as they are, or a data set with `len(data)`, `data[i]` (see `OwnImages`; a
+            vector of floating-point numbers in place of an image is taken as features), `data.targets`, the label of
+            every item, and optionally `data.split`, "train" or "test" for every item. Without `split`, the
+            first half of the sorted classes trains.
+        origin: what messages call it.
+        train_transform, eval_transform: for its images.
+        drop_small_classes: leave training classes with a single item out instead of stopping.
+        import_code: see `OwnImages`.
+    """
+    if isinstance(data, DataHalves):
+        return data
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        raise UserError(f"{origin} is no data set but {type(data).__name__}: it needs __len__ and __getitem__")
+    labels, split = _labels(data, origin), _split(data, origin)
+    if not len(data):
+        raise UserError(f"{origin} is empty: it has no items")
+    sample = first_of(data[0])
+    if _is_vector(sample):
+        rows = torch.stack(
+            [torch.as_tensor(np.asarray(first_of(data[i])), dtype=torch.float32) for i in range(len(data))]
+        )
+        return divide(
+            FeatureRows(rows), labels, split, origin=origin, item="row", drop_small_classes=drop_small_classes
+        )
+    source = OwnImages(data, train_transform, eval_transform, origin, import_code)
+    source.picture(0)
+    return divide(source, labels, split, origin=origin, item="item", drop_small_classes=drop_small_classes)
+
+
+def _is_vector(item: Any) -> bool:
+    array = np.asarray(item) if isinstance(item, np.ndarray | Tensor) else None
+    return array is not None and array.ndim == 1 and array.dtype.kind == "f"
+
+
+def _labels(data: Any, origin: str) -> list[str]:
+    targets = getattr(data, "targets", None)
+    if targets is None:
+        raise UserError(f"{origin} has no attribute `targets`: it must hold the label of every item, in their order")
+    labels = [str(value) for value in _plain(targets)]
+    if len(labels) != len(data):
+        raise UserError(f"{origin} has {len(data)} items but {len(labels)} targets: there must be one for each")
+    return labels
+
+
+def _split(data: Any, origin: str) -> list[str] | None:
+    split = getattr(data, "split", None)
+    if split is None or isinstance(split, str):  # torchvision's sets keep there which part of them was asked for
+        return None
+    found = [str(value) for value in _plain(split)]
+    if len(found) != len(data):
+        raise UserError(f"{origin} has {len(data)} items but {len(found)} entries of split: there must be one for each")
+    if odd := sorted(set(found) - set(SPLITS)):
+        raise UserError(f"{origin} has split {listing([repr(one) for one in odd])}: it must be 'train' or 'test'")
+    return found
+
+
+def _plain(values: Any) -> Sequence[Any]:
+    return values.tolist() if hasattr(values, "tolist") else list(values)

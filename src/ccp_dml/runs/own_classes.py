@@ -1,0 +1,134 @@
+"""Construct losses, miners, backbones and data sets of a user's own, with arguments from the configuration."""
+
+import inspect
+import typing
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from pydantic import ConfigDict, ValidationError, create_model
+
+from ccp_dml.config.layers import wrong_value
+from ccp_dml.config.schema import Config
+from ccp_dml.errors import UserError, did_you_mean
+from ccp_dml.foundation import own_code
+
+RULES = ConfigDict(allow_inf_nan=False, protected_namespaces=(), strict=True, arbitrary_types_allowed=True)
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """Make the paths of code files absolute, so that a stored configuration means the same everywhere."""
+    miner = config.loss.miner
+    loss = {"name": own_code.absolute(config.loss.name), "miner": None if miner is None else own_code.absolute(miner)}
+    return config.model_copy(
+        update={
+            "loss": config.loss.model_copy(update=loss),
+            "model": config.model.model_copy(update={"backbone": own_code.absolute(config.model.backbone)}),
+            "data": config.data.model_copy(update={"name": own_code.absolute(config.data.name)}),
+        }
+    )
+
+
+def signature_of(constructor: Callable[..., Any]) -> inspect.Signature:
+    """Read the signature of a class or function, with annotations as types where they can be found."""
+    signature = inspect.signature(constructor)
+    try:
+        hints = typing.get_type_hints(vars(constructor).get("__init__", constructor))
+    except Exception:  # a name in an annotation that exists for type checkers only
+        hints = {}
+    parameters = [
+        one.replace(annotation=hints.get(one.name, Any if isinstance(one.annotation, str) else one.annotation))
+        for one in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters)
+
+
+def checked(
+    name: str,
+    parameters: Mapping[str, inspect.Parameter],
+    given: Mapping[str, Any],
+    prefix: str,
+    noun: str,
+) -> dict[str, Any]:
+    """Check arguments that a configuration gives against a signature, and complete them with its defaults.
+
+    Args:
+        name: of the class, as the configuration has it.
+        parameters: what may be given.
+        given: what is.
+        prefix: how the keys of these arguments begin: `loss.`, `model.args.`.
+        noun: what messages call the class.
+    """
+    fields: dict[str, Any] = {
+        key: (
+            Any if parameter.annotation is parameter.empty else parameter.annotation,
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for key, parameter in parameters.items()
+    }
+    for key in given:
+        if key not in fields:
+            raise UserError(f"{prefix}{key} is no argument of the {noun} {name!r}{_known(name, key, parameters)}.")
+    try:
+        return dict(create_model("Arguments", __config__=RULES, **fields)(**given))
+    except ValidationError as error:
+        values = {f"{prefix}{key}": value for key, value in given.items()}
+        raise wrong_value(error, values, section=prefix.removesuffix(".")) from None
+
+
+def _known(name: str, key: str, parameters: Mapping[str, inspect.Parameter]) -> str:
+    near = did_you_mean(key, list(parameters))
+    if own_code.parse(name) is not None:
+        shown = inspect.Signature([one.replace(kind=one.KEYWORD_ONLY) for one in parameters.values()])
+        return f"{near}; it takes {str(shown).replace('(*, ', '(')}"
+    return near or f"; it takes {', '.join(parameters) or 'none'}"
+
+
+def construct(
+    name: str,
+    group: str,
+    given: Mapping[str, Any],
+    prefix: str,
+    noun: str,
+    *,
+    filled: Mapping[str, Any] | None = None,
+    base: type | None = None,
+) -> Any:
+    """Construct the class behind `name` with the arguments `given`, and with what of `filled` its signature asks for.
+
+    An argument that the configuration gives wins over one that the run would fill in.
+    """
+    constructor = own_code.load(name, group, base)
+    parameters = settable(constructor)
+    arguments = {
+        key: value
+        for key, value in checked(name, _without(parameters, filled or {}, given), given, prefix, noun).items()
+        if key in given
+    }
+    arguments |= {key: value for key, value in (filled or {}).items() if key in parameters and key not in given}
+    return called(name, group, constructor, arguments)
+
+
+def called(name: str, group: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Call a user's class; what it raises becomes a sentence with the line of its file."""
+    try:
+        return constructor(**arguments)
+    except UserError:
+        raise
+    except Exception as error:
+        raise own_code.failed(name, str(own_code.source_file(name, group)), error) from error
+
+
+def settable(constructor: Callable[..., Any], filled_by_run: Collection[str] = ()) -> dict[str, inspect.Parameter]:
+    """List the parameters that a configuration may set by name."""
+    hidden = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    return {
+        key: value
+        for key, value in signature_of(constructor).parameters.items()
+        if value.kind not in hidden and key not in filled_by_run
+    }
+
+
+def _without(
+    parameters: Mapping[str, inspect.Parameter], filled: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, inspect.Parameter]:
+    return {key: value for key, value in parameters.items() if key not in filled or key in given}
