@@ -10,14 +10,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 import reference_pages
 import result_figures
-from support.documents import blocks, run_commands
+from support.documents import blocks, follow, run_commands
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-TUTORIALS = set((ROOT / "docs" / "tutorials").glob("*.md"))  # tests/test_tutorials.py follows them
-PROGRAMS = [(path, text) for path in DOCUMENTS if path not in TUTORIALS for text in blocks(path, "python")]
+EXTENDING = ROOT / "docs" / "extending.md"
+FOLLOWED = {*(ROOT / "docs" / "tutorials").glob("*.md"), EXTENDING}  # from top to bottom, by other tests
+PROGRAMS = [(path, text) for path in DOCUMENTS if path not in FOLLOWED for text in blocks(path, "python")]
 
 
 @pytest.mark.parametrize(("path", "text"), PROGRAMS, ids=[path.name for path, _ in PROGRAMS])
@@ -25,6 +26,13 @@ def test_python_blocks_run(path, text, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(text, str(path), "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.strip(), f"a program in {path.name} shows nothing"
+
+
+def test_what_the_page_on_extending_promises_works(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    small = ["data.classes=8", "protocol.folds=2", "train.classes_per_batch=4", "run.map_points=0", "run.workers=0"]
+    assert follow(EXTENDING, capsys, small) >= 7
 
 
 def test_the_own_loop_solves_several_problems(capsys, tmp_path, monkeypatch):

@@ -5,9 +5,12 @@ import inspect
 import pytest
 import torch
 from pytorch_metric_learning import losses as library
+from pytorch_metric_learning import miners
 
-from ccp_dml.losses import PmlLoss
-from ccp_dml.losses.pml import describe, pml_losses, settable_arguments
+from ccp_dml.errors import UserError
+from ccp_dml.losses import PmlLoss, wrap
+from ccp_dml.losses.pml import describe, pml_losses, pml_miners, settable_arguments
+from ccp_dml.proxies import ClassProxies, ProxyObjective
 
 CLASSES, DIM = 5, 6
 SIZES = {"classes": CLASSES, "dim": DIM}
@@ -162,3 +165,83 @@ def test_descriptions_tell_what_a_loss_can_be_used_for():
     assert "class vectors of its own" in describe("ArcFaceLoss")
     assert "needs loss.margin and loss.Tn" in describe("RankedListLoss")
     assert "cannot be trained" in describe("DynamicSoftMarginLoss")
+
+
+def test_a_constructed_loss_is_wrapped_with_its_miner(samples):
+    batch, labels, references, ref_labels = samples
+    theirs, miner = library.TripletMarginLoss(margin=0.3), miners.TripletMarginMiner(margin=0.1)
+    ours = wrap(theirs, miner=miner)
+    assert torch.equal(ours(batch, labels), theirs(batch, labels, miner(batch, labels)))
+    mined = miner(batch, labels, references, ref_labels)
+    expected = theirs(batch, labels, mined, ref_emb=references, ref_labels=ref_labels)
+    assert torch.equal(ours(batch, labels, references, ref_labels), expected)
+    assert not torch.equal(ours(batch, labels), wrap(theirs)(batch, labels))
+
+
+def test_a_miner_of_one_s_own_is_called_with_the_references(samples):
+    batch, labels, references, ref_labels = samples
+    calls = []
+
+    def first_triplet(*given):
+        calls.append(len(given))
+        return torch.tensor([0]), torch.tensor([0]), torch.tensor([5])
+
+    loss = wrap(library.TripletMarginLoss(margin=3.0), first_triplet)
+    loss(batch, labels)
+    value = loss(batch, labels, references, ref_labels)
+    assert (calls[0], calls[-1]) == (2, 4)
+    a, p, n = (torch.nn.functional.normalize(v, dim=0) for v in (batch[0], references[0], references[5]))
+    assert value.item() == pytest.approx(float((a - p).norm() - (a - n).norm() + 3.0), abs=1e-5)
+
+
+def test_class_vectors_of_a_wrapped_loss_are_parameters_and_take_no_references(samples):
+    loss = wrap(library.ProxyAnchorLoss(num_classes=CLASSES, embedding_size=DIM))
+    assert [tuple(value.shape) for value in loss.parameters()] == [(CLASSES, DIM)]
+    loss(*samples[:2]).backward()
+    with pytest.raises(ValueError, match="ProxyAnchorLoss compares samples with class vectors of its own"):
+        loss(*samples)
+
+
+def test_a_wrapped_loss_for_batches_only_says_so_when_it_meets_references(samples):
+    loss = wrap(library.NPairsLoss())
+    loss(*samples[:2])
+    with pytest.raises(ValueError, match="NPairsLoss cannot be measured against references"):
+        loss(*samples)
+    with pytest.raises(ValueError, match="give both"):
+        loss(*samples[:2], samples[2])
+
+
+@pytest.mark.parametrize(
+    ("loss", "miner", "message"),
+    [
+        (library.TripletMarginLoss, None, r"not the class TripletMarginLoss: write TripletMarginLoss\(\.\.\.\)"),
+        (torch.nn.MSELoss(), None, "MSELoss is no loss of pytorch-metric-learning"),
+        (library.VICRegLoss(), None, "VICRegLoss is no loss .* that learns from labels alone"),
+        (
+            library.CrossBatchMemory(library.ContrastiveLoss(), 4),
+            None,
+            r"keeps references of its own: wrap the loss inside it, and put the result into ccp\.losses",
+        ),
+        (library.ContrastiveLoss(), miners.PairMarginMiner, r"not the class PairMarginMiner: write PairMarginMiner"),
+        (library.ContrastiveLoss(), 3, "int cannot be"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_told_apart(loss, miner, message):
+    with pytest.raises(UserError, match=message):
+        wrap(loss, miner)
+
+
+def test_wrapped_losses_go_into_the_objectives_of_ccp(samples):
+    batch, labels, *_ = samples
+    loss = wrap(library.ContrastiveLoss(), miners.PairMarginMiner())
+    proxies = ClassProxies(CLASSES, 2, DIM)
+    proxies.place(torch.randn(CLASSES, 2, DIM, generator=torch.Generator().manual_seed(3)))
+    objective = ProxyObjective(loss, proxies, pair_weight=0.5)
+    expected = loss(batch, labels, *proxies()) + 0.5 * loss(batch, labels)
+    assert torch.equal(objective(batch, labels), expected)
+
+
+def test_miners_of_the_library_go_by_name():
+    assert {"TripletMarginMiner", "MultiSimilarityMiner", "BatchHardMiner"} <= set(pml_miners())
+    assert "BaseMiner" not in pml_miners()
+    assert list(settable_arguments(pml_miners()["MultiSimilarityMiner"]).parameters) == ["epsilon"]

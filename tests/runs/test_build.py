@@ -8,11 +8,12 @@ from lightning_fabric import Fabric
 
 from ccp_dml.cli import main
 from ccp_dml.config.layers import resolve
+from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.errors import UserError
 from ccp_dml.losses import CrossBatchMemory, HierarchicalProxyAnchorLoss
 from ccp_dml.proxies import BatchObjective, ProxyObjective
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.build import build_objective, build_optimizer
+from ccp_dml.runs.build import build_network, build_objective, build_optimizer, weights_note
 from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
@@ -204,3 +205,97 @@ def test_proxies_of_unit_length_are_selected_where_lengths_do_not_count():
         build("ccp.mode=alternating", "ccp.proxy_length=unit")
     _, proxies = build("ccp.mode=alternating", "ccp.proxy_length=unit", "ccp.space=normalised")
     assert proxies.length == "unit"
+
+
+def test_a_miner_goes_to_the_loss_with_its_arguments():
+    name = "loss.name=pml:TripletMarginLoss"
+    objective, _ = build(
+        name, "loss.miner=pml:TripletMarginMiner", "loss.miner_args.margin=0.7", "ccp.mode=alternating"
+    )
+    assert type(objective.loss.miner).__name__ == "TripletMarginMiner"
+    assert objective.loss.miner.margin == 0.7
+    assert build(name)[0].loss.miner is None
+
+
+def test_a_miner_of_one_s_own_is_constructed(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "class First:\n"
+        "    def __init__(self, n: int = 1): self.n = n\n"
+        "    def __call__(self, *given): return (torch.arange(self.n),) * 2 + (torch.arange(self.n) + 2,)\n"
+    )
+    name = f"loss.miner={tmp_path / 'mine.py'}:First"
+    objective, _ = build("loss.name=pml:TripletMarginLoss", name, "loss.miner_args.n=2")
+    assert objective.loss.miner.n == 2
+    with pytest.raises(UserError, match=r"loss\.miner_args\.k is no argument of the miner .*it takes \(n: int = 1\)"):
+        build("loss.name=pml:TripletMarginLoss", name, "loss.miner_args.k=2")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["loss.miner=pml:TripletMarginMiner"],
+            "chooses pairs for losses of pytorch-metric-learning; loss.name = 'c2'",
+        ),
+        (["loss.name=pml:TripletMarginLoss", "loss.miner=pml:TripletMiner"], "is no miner; did you mean .*MarginMiner"),
+        (["loss.name=pml:TripletMarginLoss", "loss.miner_args.margin=1.0"], "loss.miner is not: name a miner"),
+        (
+            ["loss.name=pml:TripletMarginLoss", "loss.miner=pml:TripletMarginMiner", "loss.miner_args.margn=1.0"],
+            "loss.miner_args.margn is no argument of the miner 'pml:TripletMarginMiner'; did you mean 'margin'",
+        ),
+    ],
+)
+def test_miners_that_do_not_fit_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        build(*settings)
+
+
+NETS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    num_features = 5
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(()))
+
+class NoWidth(nn.Module): pass
+
+class Right(Net):
+    def forward(self, images): return self.scale * images.float().mean((2, 3)).repeat(1, 2)[:, :5]
+
+class Narrow(Net):
+    def forward(self, images): return images.float().mean((2, 3))
+
+class Broken(Net):
+    def forward(self, images): return images @ images.nothing
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("NoWidth", "NoWidth is no backbone: it needs an attribute num_features, a positive integer, not None"),
+        ("Narrow", r"says num_features = 5, but gives \(1, 3\) for one image; it must give features \(1, 5\)"),
+        ("Broken", r"called with torch\.uint8 .*\(line 20\) failed: AttributeError: .*nothing"),
+    ],
+)
+def test_odd_backbones_of_one_s_own_are_refused(tmp_path, name, message):
+    (tmp_path / "nets.py").write_text(NETS)
+    with pytest.raises(UserError, match=message):
+        build_network(config(f"model.backbone={tmp_path / 'nets.py'}:{name}").model, load_glyphs().train, 0)
+
+
+def test_a_backbone_of_one_s_own_draws_its_weights_from_the_seed(tmp_path):
+    (tmp_path / "nets.py").write_text(NETS)
+    model = config(f"model.backbone={tmp_path / 'nets.py'}:Right").model
+    one, same, other = (build_network(model, load_glyphs().train, seed).backbone.scale for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
+    assert weights_note(model) is None  # it may load weights by itself
+    with pytest.raises(UserError, match=r"no pretrained weights of .*Right to fetch: set model\.pretrained=false"):
+        build_network(model.model_copy(update={"pretrained": True}), None, 0)
+    with pytest.raises(UserError, match=r"model\.args\.width is set, but the backbone 'small_cnn' takes no arguments"):
+        build_network(config("model.backbone=small_cnn", "model.args.width=3").model, None, 0)

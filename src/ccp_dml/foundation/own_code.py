@@ -165,7 +165,8 @@ def _import_module(name: str) -> Any:
 
 def failed(what: str, file: str, error: Exception) -> UserError:
     """Say that `what`, the user's own, raised `error`, and in which line of `file`."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    files = {file, *(str(module.__file__) for name, module in sys.modules.items() if name.startswith(PREFIX))}
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     if isinstance(error, SyntaxError) and error.filename == file:
         lines.append(error.lineno)
     place = f" (line {lines[-1]})" if lines else ""

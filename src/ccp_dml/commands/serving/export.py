@@ -49,8 +49,9 @@ def export(
             highlight=False,
         )
     out.print(f"Written: {folder} ({', '.join(done.files)})", highlight=False, markup=False, soft_wrap=True)
+    consent = ", trust_code=True" if any(name.startswith("own_code.") for name in done.files) else ""
     out.print(
-        f'Next:    python -c "import ccp_dml; print(ccp_dml.load({str(folder)!r}).dim)"',
+        f'Next:    python -c "import ccp_dml; print(ccp_dml.load({str(folder)!r}{consent}).dim)"',
         highlight=False,
         soft_wrap=True,
     )
