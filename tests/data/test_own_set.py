@@ -15,6 +15,9 @@ from ccp_dml.errors import UserError
 VIEWS = {"train_transform": train_transform(12, 8), "eval_transform": eval_transform(12, 8)}
 
 
+SEEDS = torch.tensor([3, 4])
+
+
 class Items(list):
     """A data set of items and their labels."""
 
@@ -42,9 +45,10 @@ def test_the_first_half_of_the_classes_trains():
     assert found.train.positions.tolist() == [0, 1, 2, 3]
     seen = found.train.load(torch.tensor([0]))
     assert torch.equal(seen[0], torch.from_numpy(pictures[0]).permute(2, 0, 1)[:, 2:10, 2:10])
-    one, again, other = (found.train.load(torch.tensor([0, 1]), seed) for seed in (1, 1, 2))
+    one, again, other = (found.train.load(torch.tensor([0, 1]), torch.tensor([seed, 7])) for seed in (1, 1, 2))
     assert torch.equal(one, again)
-    assert not torch.equal(one, other)
+    assert not torch.equal(one[0], other[0])
+    assert torch.equal(one[1], other[1])  # an item's own seed decides, and no other
 
 
 def test_a_split_of_its_own_decides():
@@ -113,4 +117,4 @@ def test_another_process_imports_the_code_first():
     imported.clear()
     copied = pickle.loads(pickle.dumps(source))
     assert imported == [True]
-    assert torch.equal(copied.load(torch.arange(2), 3), source.load(torch.arange(2), 3))
+    assert torch.equal(copied.load(torch.arange(2), SEEDS), source.load(torch.arange(2), SEEDS))

@@ -48,11 +48,11 @@ class OwnImages:
     def __len__(self) -> int:
         return len(self.data)
 
-    def load(self, positions: Tensor, seed: int | None) -> Tensor:
+    def load(self, positions: Tensor, seeds: Tensor | None) -> Tensor:
         images = (pil_to_tensor(self.picture(position)) for position in positions.tolist())
-        if seed is None:
+        if seeds is None:
             return torch.stack([self._eval_transform(image) for image in images])
-        return torch.stack(apply_seeded(self._train_transform, images, seed))
+        return torch.stack(apply_seeded(self._train_transform, images, seeds.tolist()))
 
     def name(self, position: int) -> str:
         names = getattr(self.data, "names", None)
