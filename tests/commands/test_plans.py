@@ -1,12 +1,15 @@
 """Plans as commands show them, train them under a lock, and tell what failed."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
+import torch
 
 from ccp_dml.commands.plans import (
     PlanEntry,
+    chosen_runner,
     failed_values,
     plan_totals,
     show_failures,
@@ -15,8 +18,9 @@ from ccp_dml.commands.plans import (
 )
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.locks import lock
+from ccp_dml.plans.cluster import ClusterRunner
 from ccp_dml.plans.plan import plan_run
-from ccp_dml.plans.runner import Failure
+from ccp_dml.plans.runner import Failure, LocalRunner
 
 
 @pytest.fixture
@@ -77,24 +81,40 @@ def test_failures_are_told_with_their_logs(entries, tmp_path, capsys):
     ]
 
 
-def carried_out(folder, train, *, said=None, workers=None):
+def carried_out(folder, train, *, said=None, runner=None):
     said = [] if said is None else said
-    return train_plan("study", folder, [], [], lambda: said.append("written"), train, workers, 0, 2)
+    return train_plan("study", folder, [], [], lambda: said.append("written"), train, runner, 0, 2)
 
 
 def test_what_the_folder_is_for_is_written_before_training_and_under_the_lock(tmp_path):
     said = []
 
-    def train(workers, watcher):
-        said.append(workers)
+    def train(runner, watcher):
+        said.append(runner)
         watcher.note("hello")
         with pytest.raises(UserError, match="locked"), lock(tmp_path / "out" / ".lock", "locked"):
             pytest.fail("two hold one lock")
         return ["failure"]
 
-    assert carried_out(tmp_path / "out", train, said=said, workers=3) == ["failure"]
-    assert said == ["written", 3]
+    assert carried_out(tmp_path / "out", train, said=said, runner=LocalRunner(3)) == ["failure"]
+    assert said == ["written", LocalRunner(3)]
     assert "hello" in (tmp_path / "out" / "log.txt").read_text()
+
+
+def test_runs_are_trained_here_or_on_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert chosen_runner(tmp_path, None, None) == LocalRunner(3)
+    assert chosen_runner(tmp_path, 5, None) == LocalRunner(5)
+    assert chosen_runner(tmp_path, None, "local:2") == ClusterRunner("local:2", tmp_path)
+    with pytest.raises(UserError, match="--workers"):
+        chosen_runner(tmp_path, 5, "local:2")
+    for wrong in ("local:", "local:0", "local:two", "local:-1"):
+        with pytest.raises(UserError, match="local:N"):
+            chosen_runner(tmp_path, None, wrong)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "ccp_dml.plans.cluster")
+    with pytest.raises(UserError, match=r"pip install 'ccp-dml\[cluster\]'"):
+        chosen_runner(tmp_path, None, "local:2")
 
 
 def test_a_folder_in_use_is_refused_and_nothing_is_written(tmp_path):

@@ -11,9 +11,10 @@ import time
 import pytest
 
 from ccp_dml.cli import main
-from ccp_dml.plans.worker import Evaluated, Stopped, attempt
+from ccp_dml.plans.messages import Evaluated, Share, Stopped
+from ccp_dml.plans.runner import LocalRunner
+from ccp_dml.plans.worker import attempt
 from ccp_dml.runs.datasets import build_data
-from ccp_dml.studies.search import search
 
 QUICK = ("train.evaluate_every=4", "train.classes_per_batch=3", "model.embedding_dim=4", "protocol.folds=2")
 PATIENT_SECONDS = 240  # machines may be busy; only a hang reaches this
@@ -44,11 +45,11 @@ class Supervised:
         return self.goes_on
 
 
-def keep_busy_here(source, shares, watcher):
+def train_here(self, source, most, watcher):  # noqa: ARG001
     """What the runner does, without worker processes, whose start takes seconds each."""
     for run in source:
         watcher.started(run)
-        outcome = attempt(run, shares[0], build_data, Supervised(run, watcher))
+        outcome = attempt(run, Share(1, 1, None), build_data, Supervised(run, watcher))
         if isinstance(outcome, Stopped):
             watcher.stopped(run)
         else:
@@ -81,7 +82,7 @@ def test_an_interrupted_search_goes_on_to_the_same_end(features, tmp_path, capfd
     assert main([*command, "--plan"]) == 0
     assert "0 of 4 trials are left" in " ".join(capfd.readouterr().out.split())
     with monkeypatch.context() as patch:
-        patch.setattr(search, "keep_busy", keep_busy_here)
+        patch.setattr(LocalRunner, "train", train_here)
         assert main(study("search", features, tmp_path / "whole", *more, steps=24)) == 0
     assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
     assert len(rows(tmp_path / "whole")) == 4

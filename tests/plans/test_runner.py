@@ -10,7 +10,7 @@ import torch
 from ccp_dml.errors import UserError
 from ccp_dml.plans.plan import plan_run, state_of
 from ccp_dml.plans.rehearsal import rehearse
-from ccp_dml.plans.runner import PlanWatcher, execute, how_it_died, machine_shares
+from ccp_dml.plans.runner import LocalRunner, PlanWatcher, execute, machine_shares
 
 QUICK = ("train.max_steps=8", "train.evaluate_every=4", "train.classes_per_batch=4", "model.embedding_dim=4")
 
@@ -46,7 +46,7 @@ def test_a_killed_worker_is_replaced_and_finished_runs_are_never_repeated(featur
     exploding = planned(features, tmp_path, "exploding", "optim.lr=3e37")
     good = [planned(features, tmp_path, name) for name in ("first", "second")]
     diary = Diary(victim="long")
-    failures = execute([exploding, long, *good], workers=1, watcher=diary)
+    failures = execute([exploding, long, *good], LocalRunner(1), diary)
     assert [failure.run.name for failure in failures] == ["exploding", "long"]
     assert "not finite" in failures[0].message
     assert "killed" in failures[1].message
@@ -59,7 +59,7 @@ def test_a_killed_worker_is_replaced_and_finished_runs_are_never_repeated(featur
     assert state_of(good[0].folder).state == state_of(good[1].folder).state == "done"
     assert not multiprocessing.active_children()
     again = Diary()
-    assert execute(good, workers=2, watcher=again) == []
+    assert execute(good, LocalRunner(2), again) == []
     assert again.events == []
 
 
@@ -74,12 +74,6 @@ def test_cores_are_divided_and_devices_go_round(monkeypatch):
     assert [share.device for share in machine_shares(16)] == [None] * 16
     assert machine_shares(16)[0].threads == 1
     assert machine_shares(0) == []
-
-
-def test_the_way_a_process_died_is_told():
-    assert "memory" in how_it_died(-9)
-    assert "signal 11" in how_it_died(-11)
-    assert "exit code 3" in how_it_died(3)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import pytest
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_json
 from ccp_dml.foundation.locks import lock
+from ccp_dml.plans.messages import Failed, Finished, Share
 from ccp_dml.plans.plan import plan_run, state_of
-from ccp_dml.plans.worker import Failed, Finished, Share, attempt, remember_last, with_share
+from ccp_dml.plans.worker import attempt, remember_last, with_share
 from ccp_dml.records.logbook import environment
+from ccp_dml.records.ownership import Ownership
 from ccp_dml.runs.datasets import build_data
 
 QUICK = ("train.max_steps=8", "train.evaluate_every=4", "train.classes_per_batch=4", "model.embedding_dim=4")
@@ -67,6 +69,27 @@ def test_an_interrupted_run_goes_on_to_the_same_result(features, tmp_path):
     for result in results:
         del result["seconds"], result["peak_memory"]
     assert results[0] == results[1]
+
+
+def test_a_run_that_was_given_to_another_writes_nothing_any_more(features, tmp_path, monkeypatch):
+    monkeypatch.setattr("ccp_dml.plans.worker.SECONDS_BETWEEN_STEPS_TOLD", -1.0)
+    run = planned(features, tmp_path / "run")
+    ownership = Ownership(run.folder)
+    ownership.claim()
+    files = {}
+
+    class CutOff(Parent):
+        def send(self, message):
+            if message.step == 6:
+                Ownership(run.folder).claim()  # as another machine does that is given the run
+                files.update({file: file.read_bytes() for file in run.folder.iterdir() if file.name != "log.txt"})
+
+    outcome = attempt(run, ALONE, build_data, CutOff(), ownership=ownership)
+    assert isinstance(outcome, Failed)
+    assert "taken over" in outcome.message
+    assert state_of(run.folder).step == 4
+    assert files == {file: file.read_bytes() for file in run.folder.iterdir() if file.name != "log.txt"}
+    assert isinstance(attempt(run, ALONE, build_data, Parent(), ownership=ownership), Failed)  # nor does it begin again
 
 
 def test_numbers_that_explode_fail_the_run_alone(features, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from support.small_studies import concluded, planned, results
 
 from ccp_dml.errors import UserError
-from ccp_dml.plans import runner
+from ccp_dml.plans.runner import LocalRunner, execute
 from ccp_dml.studies.batch_size import BatchSizeOptions
 from ccp_dml.studies.request import StudyRequest
 
@@ -35,7 +35,7 @@ def test_a_study_that_is_not_finished_concludes_from_what_there_is(ask, tmp_path
     plan = planned(request, tmp_path)
     assert concluded(request, tmp_path) is None
     first = [one.run for one in plan.runs if one.coordinates != plan.runs[-1].coordinates]
-    runner.execute(first)
+    execute(first, LocalRunner())
     found = concluded(request, tmp_path)
     assert found.notes == ["1 of 4 runs are not finished; the same command goes on."]
     without, with_ccp = found.figures[0].panels[0].lines

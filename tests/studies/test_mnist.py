@@ -9,6 +9,7 @@ import torch
 from ccp_dml.cli import main
 from ccp_dml.config.layers import resolve
 from ccp_dml.errors import UserError
+from ccp_dml.plans.runner import LocalRunner
 from ccp_dml.records.problem_map import MapPoints, ProblemMap, evenly, read_problems
 from ccp_dml.studies import STUDIES, mnist
 
@@ -47,7 +48,7 @@ def test_samples_proxies_and_problems_are_compared(ask, tmp_path):
 @pytest.mark.usefixtures("in_this_process")
 def test_problems_are_drawn_side_by_side_and_measured(ask, tmp_path):
     request = ask("mnist", *SMALL)
-    assert STUDY.train(request, tmp_path, STUDY.plan(request, tmp_path), 1, None) == []
+    assert STUDY.train(request, tmp_path, STUDY.plan(request, tmp_path), LocalRunner(), None) == []
     found = STUDY.conclude(request, tmp_path, STUDY.plan(request, tmp_path))
 
     problems = read_problems(tmp_path / "c2-ccp" / "repeat0")

@@ -9,8 +9,9 @@ from safetensors.torch import save_file
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.models.backbones import create_backbone
-from ccp_dml.plans import runner
-from ccp_dml.plans.worker import Failed, Share, attempt
+from ccp_dml.plans.messages import Failed, Share
+from ccp_dml.plans.runner import Failure, LocalRunner
+from ccp_dml.plans.worker import attempt
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.loss_arguments import complete
@@ -99,9 +100,9 @@ class Silent:
 def in_this_process(monkeypatch):
     """Train the runs of a plan without worker processes, whose start takes seconds each, until `undo` is called."""
 
-    def execute(runs, workers=1, watcher=None):  # noqa: ARG001
-        outcomes = [(run, attempt(run, Share(1, 1, None), build_data, Silent())) for run in runs]
-        return [runner.Failure(run, found.message) for run, found in outcomes if isinstance(found, Failed)]
+    def train(self, source, most, watcher):  # noqa: ARG001
+        outcomes = [(run, attempt(run, Share(1, 1, None), build_data, Silent())) for run in source]
+        return [Failure(run, found.message) for run, found in outcomes if isinstance(found, Failed)]
 
-    monkeypatch.setattr(runner, "execute", execute)
+    monkeypatch.setattr(LocalRunner, "train", train)
     return monkeypatch

@@ -8,9 +8,11 @@ import typer
 
 from ccp_dml.commands.console import Json, Settings, out, print_json
 from ccp_dml.commands.plans import (
+    Cluster,
     PlanEntry,
     ShowPlan,
     Workers,
+    chosen_runner,
     failed_values,
     show_failures,
     show_plan,
@@ -36,6 +38,7 @@ def benchmark(
     ] = None,
     plan: ShowPlan = False,
     workers: Workers = None,
+    cluster: Cluster = None,
     settings: Settings = None,
     paper: Annotated[
         str | None,
@@ -53,8 +56,8 @@ def benchmark(
     from ccp_dml.benchmark.protocols import plan_conventional, plan_mlrc
     from ccp_dml.benchmark.request import default_folder, extend
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
-    from ccp_dml.plans import runner
     from ccp_dml.plans.plan import refuse_changed, state_of
+    from ccp_dml.plans.runner import execute
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import BenchmarkFolder, BenchmarkRequest, write_request
 
@@ -78,8 +81,8 @@ def benchmark(
         [one.run for one in planned],
         left,
         write_down=lambda: write_request(folder, whole),
-        train=lambda count, watcher: runner.execute(left, count, watcher),
-        workers=workers,
+        train=lambda runner, watcher: execute(left, runner, watcher),
+        runner=chosen_runner(folder, workers, cluster),
         done=len(asked_for) - len(left),
         total=len(asked_for),
     )

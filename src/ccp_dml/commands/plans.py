@@ -14,12 +14,22 @@ from ccp_dml.foundation.files import file_in_the_way
 
 if TYPE_CHECKING:
     from ccp_dml.plans.plan import PlannedRun
-    from ccp_dml.plans.runner import Failure, PlanWatcher
+    from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 
 ShowPlan = Annotated[bool, typer.Option("--plan", help="List the runs and what is done; train nothing.")]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", min=1, metavar="N", help="Runs trained at once; default: one per CUDA device."),
+]
+
+
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="URI",
+        help="Train on a Dask cluster: tcp://scheduler:8786, or local:N for N workers of this machine.",
+    ),
 ]
 
 
@@ -37,17 +47,15 @@ def train_plan(
     runs: "Sequence[PlannedRun]",
     left: "Sequence[PlannedRun]",
     write_down: Callable[[], None],
-    train: "Callable[[int, PlanWatcher], list[Failure]]",
-    workers: int | None,
+    train: "Callable[[Runner, PlanWatcher], list[Failure]]",
+    runner: "Runner",
     done: int,
     total: int,
 ) -> "list[Failure]":
     """Check the `runs` that are `left`, `write_down` what the folder is for, then `train`; return the runs that failed.
 
-    `done` of `total` runs need no training; `train` gets the number of workers and a watcher.
+    `done` of `total` runs need no training; `train` gets the runner and a watcher.
     """
-    import torch
-
     from ccp_dml.commands.plan_progress import PlanProgress
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.foundation.locks import lock
@@ -70,10 +78,27 @@ def train_plan(
         write_down()
         try:
             with PlanProgress(err, folder / layout.LOG, total, done) as progress:
-                return train(workers or max(1, torch.cuda.device_count()), progress)
+                return train(runner, progress)
         except KeyboardInterrupt:
             err.print("Interrupted; the same command continues it.", highlight=False)
             raise
+
+
+def chosen_runner(folder: Path, workers: int | None, cluster: str | None) -> "Runner":
+    """Choose who trains the runs in `folder`: worker processes of this machine, or a cluster."""
+    import torch
+
+    from ccp_dml.plans.runner import LocalRunner
+
+    if cluster is None:
+        return LocalRunner(workers or max(1, torch.cuda.device_count()))
+    if workers is not None:
+        raise UserError("--workers: a cluster has the workers that were started for it; leave it out, or --cluster.")
+    try:
+        from ccp_dml.plans.cluster import ClusterRunner
+    except ModuleNotFoundError as error:
+        raise UserError(f"--cluster needs {error.name}: pip install 'ccp-dml[cluster]'.") from None
+    return ClusterRunner(cluster, folder)
 
 
 def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: str = "") -> None:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ccp_dml.commands.console import Json, Settings, err, out, print_json
-from ccp_dml.commands.plans import PlanEntry, ShowPlan, Workers, failed_values, show_failures, show_plan, train_plan
+from ccp_dml.commands.plans import (
+    Cluster,
+    PlanEntry,
+    ShowPlan,
+    Workers,
+    chosen_runner,
+    failed_values,
+    show_failures,
+    show_plan,
+    train_plan,
+)
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -48,6 +58,7 @@ def study(
     ] = False,
     plan: ShowPlan = False,
     workers: Workers = None,
+    cluster: Cluster = None,
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
@@ -85,8 +96,8 @@ def study(
         [one.run for one in planned.runs],
         planned.rehearsed,
         write_down=lambda: write_down(folder, request),
-        train=lambda count, watcher: chosen.train(request, folder, planned, count, watcher),
-        workers=workers,
+        train=lambda runner, watcher: chosen.train(request, folder, planned, runner, watcher),
+        runner=chosen_runner(folder, workers, cluster),
         done=planned.done,
         total=planned.total,
     )

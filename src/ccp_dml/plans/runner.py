@@ -1,23 +1,38 @@
-"""Train the runs of a plan with several worker processes. Benchmarks and studies share it.
+"""Train the runs of a plan with several worker processes on this machine. Benchmarks and studies share it.
 
 Workers are long-lived, as importing torch takes seconds. A run that fails, even one that takes its process down, does
 not touch the others. Nothing is lost when everything is killed: each run's folder knows how to go on.
+
+`Runner` is what benchmarks and studies see; `cluster.ClusterRunner` is the other one, for many machines.
 """
 
 import multiprocessing
 import os
+import pickle
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
+from ccp_dml.plans.messages import (
+    Assignment,
+    Evaluated,
+    Failed,
+    Finished,
+    Message,
+    Outcome,
+    Progress,
+    Share,
+    Stopped,
+    how_it_died,
+)
 from ccp_dml.plans.plan import PlannedRun, state_of
-from ccp_dml.plans.worker import Evaluated, Failed, Finished, Progress, Share, Stopped, work
+from ccp_dml.plans.worker import work
 
 SECONDS_TO_LEAVE = 5.0
 """What a worker gets to end in good order before it is killed, when everything is to stop."""
@@ -48,9 +63,6 @@ class PlanWatcher:
     def failed(self, run: PlannedRun, message: str) -> None: ...
 
 
-Message = Progress | Evaluated | Finished | Failed | Stopped
-
-
 @dataclass(frozen=True)
 class Failure:
     """A run that did not end well; its folder's log says more."""
@@ -74,7 +86,7 @@ class Worker:
 
     def give(self, run: PlannedRun) -> None:
         self.run = run
-        self.connection.send(run)
+        self.connection.send(Assignment(pickle.dumps(run)))
 
     def messages(self) -> list[Message]:
         """Collect what the worker has said since the last time; if it died, that comes last."""
@@ -92,13 +104,34 @@ class Worker:
         return messages
 
 
-def execute(runs: Sequence[PlannedRun], workers: int = 1, watcher: PlanWatcher | None = None) -> list[Failure]:
-    """Train what is not done yet, `workers` runs at a time; return the runs that failed.
+class Runner(Protocol):
+    """Trains planned runs, several at a time.
 
-    On Ctrl-C (`KeyboardInterrupt`) the workers are ended before it is passed on; calling again goes on from there.
+    On Ctrl-C (`KeyboardInterrupt`) all training is ended before it is passed on; calling again goes on from there.
     """
+
+    def train(self, source: Iterator[PlannedRun], most: int, watcher: PlanWatcher) -> list[Failure]:
+        """Train what `source` gives, which are `most` runs at the most; return those that failed.
+
+        `source` is asked for a run only when there is a place to train it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class LocalRunner:
+    """Trains on this machine, with so many worker processes."""
+
+    workers: int = 1
+
+    def train(self, source: Iterator[PlannedRun], most: int, watcher: PlanWatcher) -> list[Failure]:
+        return keep_busy(source, machine_shares(min(self.workers, most)), watcher)
+
+
+def execute(runs: Sequence[PlannedRun], runner: Runner, watcher: PlanWatcher | None = None) -> list[Failure]:
+    """Train what is not done yet; return the runs that failed."""
     left = [run for run in runs if state_of(run.folder).state != "done"]
-    return keep_busy(iter(left), machine_shares(min(workers, len(left))), watcher or PlanWatcher())
+    return runner.train(iter(left), len(left), watcher or PlanWatcher())
 
 
 def keep_busy(source: Iterator[PlannedRun], shares: Sequence[Share], watcher: PlanWatcher) -> list[Failure]:
@@ -146,18 +179,22 @@ def take(message: Message, worker: Worker, watcher: PlanWatcher) -> Failure | No
             with suppress(OSError):  # it may have died, which it will be found to have
                 worker.connection.send(watcher.goes_on(run, step, score))
             return None
+        case Stopped() | Finished() | Failed():
+            worker.run, worker.is_spent = None, isinstance(message, Failed) and message.is_unexpected
+            return conclude(run, message, watcher)
+
+
+def conclude(run: PlannedRun, outcome: Outcome, watcher: PlanWatcher) -> Failure | None:
+    """Tell the watcher how a run ended."""
+    match outcome:
         case Stopped():
-            worker.run = None
             watcher.stopped(run)
-            return None
         case Finished(result):
-            worker.run = None
             watcher.finished(run, result)
-            return None
-        case Failed(text, is_unexpected):
-            worker.run, worker.is_spent = None, is_unexpected
+        case Failed(text):
             watcher.failed(run, text)
             return Failure(run, text)
+    return None
 
 
 def release(worker: Worker) -> None:
@@ -184,13 +221,6 @@ def machine_shares(workers: int) -> list[Share]:
     devices = torch.cuda.device_count()
     threads = max(1, min(torch.get_num_threads(), cores // max(1, workers)))
     return [Share(workers, threads, f"cuda:{number % devices}" if devices else None) for number in range(workers)]
-
-
-def how_it_died(exit_code: int | None) -> str:
-    if exit_code == -signal.SIGKILL:
-        return "its process was killed, often because memory ran out; use fewer --workers, then run the command again"
-    cause = f"by signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"with exit code {exit_code}"
-    return f"its process ended {cause}; run the command again to go on"
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -22,9 +21,12 @@ from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.loading import auto_workers
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.foundation.locks import alone_in
+from ccp_dml.foundation.processes import leave_soon
+from ccp_dml.plans.messages import Evaluated, Failed, Finished, Progress, Share, Stopped
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook, sweep
+from ccp_dml.records.ownership import Ownership, TakenOver
 from ccp_dml.records.run_folder import is_run
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.frozen import FrozenFeatures, trains_on_features
@@ -35,66 +37,34 @@ SECONDS_BETWEEN_STEPS_TOLD = 0.5
 SECONDS_FOR_A_PREDECESSOR = 60.0
 """The worker of a benchmark that was killed a moment ago may still be finishing its last write."""
 
-
-@dataclass(frozen=True)
-class Share:
-    """What one of several workers may use of the machine."""
-
-    workers: int
-    threads: int
-    device: str | None  # None: as each run's configuration says
-
-
-@dataclass(frozen=True)
-class Progress:
-    step: int
-    best: float | None  # validation MAP@R so far
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """A supervised run asks whether to go on."""
-
-    step: int
-    score: float  # validation MAP@R
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """A supervised run was told not to go on."""
+SECONDS_BETWEEN_LOOKS_AT_OWNER = 2.0
 
 
 class StopRun(Exception):
     """Ends a supervised run from within its evaluation."""
 
 
-@dataclass(frozen=True)
-class Finished:
-    result: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Failed:
-    message: str
-    is_unexpected: bool = False  # neither the user nor the numbers are to blame; the process may be in disorder
-
-
 def work(parent: Connection, share: Share) -> None:
     """Train until the parent has no more runs, ends this process, or is gone. A worker process runs this."""
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    work_alone(parent, share)
+
+
+def work_alone(parent: Connection, share: Share, idle_seconds: float | None = None) -> None:
+    """Do the same, where somebody else watches the parent; leave also after `idle_seconds` without a run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, too, which then ends us in good order
     signal.signal(signal.SIGTERM, _leave)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
     torch.set_num_threads(share.threads)
     with suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
-        serve(parent, share)
+        serve(parent, share, idle_seconds)
     os._exit(0)  # all files are closed, and with torch loaded Python's own way out takes a second
 
 
-def serve(parent: Connection, share: Share) -> None:
-    """Train what the parent sends until it sends None."""
+def serve(parent: Connection, share: Share, idle_seconds: float | None = None) -> None:
+    """Train what the parent sends until it sends None, or nothing for `idle_seconds`."""
     load_data, frozen = remember_last(build_data), FrozenFeatures()
-    while (run := parent.recv()) is not None:
-        outcome = attempt(run, share, load_data, parent, frozen)
+    while parent.poll(idle_seconds) and (task := parent.recv()) is not None:
+        outcome = attempt(task.run(), share, load_data, parent, frozen, task.ownership)
         parent.send(outcome)
         if isinstance(outcome, Failed) and outcome.is_unexpected:
             return
@@ -109,11 +79,15 @@ def attempt(
     load_data: Callable[[DataConfig], DataHalves],
     parent: Connection,
     frozen: FrozenFeatures | None = None,
+    ownership: Ownership | None = None,
 ) -> Finished | Failed | Stopped:
     """Train one run, or go on with it; whatever goes wrong becomes a message."""
     try:
-        with alone_in(run.folder, SECONDS_FOR_A_PREDECESSOR):
+        with leaving_when_taken_over(ownership), alone_in(run.folder, SECONDS_FOR_A_PREDECESSOR):
+            if ownership is not None:
+                ownership.require()  # it may have been taken over while the folder was locked
             logbook, resume = open_folder(run)
+            logbook.ownership = ownership
             with output_to(run.folder / layout.LOG):
                 config = with_share(run.config, share, load_data(run.config.data))
                 reporter = Reporter(parent, asks=run.is_supervised)
@@ -122,7 +96,7 @@ def attempt(
                 except StopRun:
                     return Stopped()
                 return Finished(result)
-    except (UserError, NonFiniteError) as error:
+    except (UserError, NonFiniteError, TakenOver) as error:
         return Failed(str(error))
     except torch.OutOfMemoryError as error:
         return Failed(f"out of memory on the device ({str(error).splitlines()[0]}); use fewer --workers", True)
@@ -149,6 +123,26 @@ def with_share(config: Config, share: Share, halves: DataHalves) -> Config:
     if share.device is not None and config.run.device in ("auto", "cuda"):
         changes["device"] = share.device
     return config.model_copy(update={"run": config.run.model_copy(update=changes)})
+
+
+@contextmanager
+def leaving_when_taken_over(ownership: Ownership | None) -> Iterator[None]:
+    """End this process soon after its run was given to another: who comes next waits for the folder's lock."""
+    if ownership is None:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(SECONDS_BETWEEN_LOOKS_AT_OWNER):
+            if not ownership.holds():
+                leave_soon()
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def remember_last(load: Callable[[DataConfig], DataHalves]) -> Callable[[DataConfig], DataHalves]:
@@ -235,6 +229,4 @@ def _leave_with_parent() -> None:
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)  # lets the main thread clean up
-    time.sleep(10)
-    os._exit(1)
+    leave_soon()

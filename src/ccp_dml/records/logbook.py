@@ -29,6 +29,7 @@ from ccp_dml.records import code_copies, layout
 from ccp_dml.records.checksums import forget_checksums, write_checksums
 from ccp_dml.records.documents import read_json
 from ccp_dml.records.evaluation_log import EvaluationLog, Row
+from ccp_dml.records.ownership import Ownership
 
 HOW_IT_RUNS = frozenset({"run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger"})
 """Keys that do not change a result: a finished run stays valid when they differ."""
@@ -64,6 +65,7 @@ class Logbook:
         self.new_run: tuple[Config, Sequence[str]] | None = None  # configuration and command; None: the run exists
         self.new_config: Config | None = None  # what a resumed run goes on with, where it differs from before
         self.pins: dict[str, str] = {}  # digests of what the run depends on and its checkpoint does not hold
+        self.ownership: Ownership | None = None  # None: nobody else can have been given this run
         self.evaluations = EvaluationLog(folder)
         self._settings: str | None = None  # their digest, once it is known
         self.log_digest: str | None = None  # of the evaluations up to the checkpoint that was read
@@ -103,6 +105,7 @@ class Logbook:
 
         Call it when the input has been checked: until then the folder stays as it was.
         """
+        self.require_ownership()
         if self.new_run is None:
             return self._go_on(step)
         config, command = self.new_run
@@ -229,8 +232,14 @@ class Logbook:
         self.new_config = wanted
         return wanted
 
+    def require_ownership(self) -> None:
+        """Raise if the run was given to another machine meanwhile: nothing may be written any more."""
+        if self.ownership is not None:
+            self.ownership.require()
+
     def record(self, row: Row) -> None:
         """Add the line of one evaluation."""
+        self.require_ownership()
         self.evaluations.append(row)
 
     def rows(self) -> list[Row]:
@@ -239,6 +248,7 @@ class Logbook:
 
     def save(self, state: dict[str, Any]) -> None:
         """Write the checkpoint that a resumed run starts from, and keep the one before it."""
+        self.require_ownership()
         state = {**state, OWNER: self._owner(), LOG_DIGEST: self.evaluations.digest()}
         save_checkpoint(self.checkpoint_file, state, before=self.previous_checkpoint_file)
 
@@ -275,6 +285,7 @@ class Logbook:
 
     def save_best(self, weights: dict[str, torch.Tensor]) -> None:
         """Write the weights of the best evaluation so far."""
+        self.require_ownership()
         save_weights(self.best_file, weights)
 
     def best_weights(self) -> dict[str, torch.Tensor]:
@@ -298,6 +309,7 @@ class Logbook:
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the result. It comes last: a folder with a result is complete."""
+        self.require_ownership()
         write_checksums(self.folder, as_json(result))
         write_json(self.result_file, result)
 

@@ -76,6 +76,7 @@ def train_and_score(
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, inputs)
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, resume=resume)
     watcher.finishing()
+    logbook.require_ownership()
     test = frozen.test_inputs(config, halves.test, watcher)
     embedded = embed_test(config, network, test)
     result = {"test": score_embeddings(embedded, config.protocol.recall_at), **facts}

@@ -11,8 +11,8 @@ from pydantic import Field
 from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.evaluation import spread
-from ccp_dml.plans import runner
 from ccp_dml.plans.plan import state_of
+from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 from ccp_dml.records.layout import geometry_file
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Scatter
 from ccp_dml.reports.figures.map_panels import class_points
@@ -69,11 +69,9 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(GeometryOptions).repeats))
 
 
-def train(
-    request: StudyRequest, folder: Path, plan: StudyPlan, workers: int, watcher: runner.PlanWatcher
-) -> list[runner.Failure]:
+def train(request: StudyRequest, folder: Path, plan: StudyPlan, runner: Runner, watcher: PlanWatcher) -> list[Failure]:
     """Train, then measure what has not been measured yet: a file per network, which an interruption leaves in place."""
-    failures = train_all(request, folder, plan, workers, watcher)
+    failures = train_all(request, folder, plan, runner, watcher)
     points = request.options(GeometryOptions).points
     bench = Workbench()
     for one in plan.runs:

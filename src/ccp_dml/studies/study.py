@@ -12,8 +12,8 @@ from typing import Any
 from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import loss_of
 from ccp_dml.evaluation import SCORES
-from ccp_dml.plans import runner
 from ccp_dml.plans.plan import PlannedRun, plan_run, state_of
+from ccp_dml.plans.runner import Failure, PlanWatcher, Runner, execute
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.studies.request import StudyRequest
@@ -70,7 +70,7 @@ class Conclusion:
 
 
 Plan = Callable[[StudyRequest, Path], StudyPlan]
-Train = Callable[[StudyRequest, Path, StudyPlan, int, runner.PlanWatcher], list[runner.Failure]]
+Train = Callable[[StudyRequest, Path, StudyPlan, Runner, PlanWatcher], list[Failure]]
 Conclude = Callable[[StudyRequest, Path, StudyPlan], Conclusion | None]
 
 
@@ -78,11 +78,11 @@ def train_all(
     request: StudyRequest,  # noqa: ARG001
     folder: Path,  # noqa: ARG001
     plan: StudyPlan,
-    workers: int,
-    watcher: runner.PlanWatcher,
-) -> list[runner.Failure]:
+    runner: Runner,
+    watcher: PlanWatcher,
+) -> list[Failure]:
     """Train every run of the plan that is not done yet, as most studies do."""
-    return runner.execute([one.run for one in plan.runs], workers, watcher)
+    return execute([one.run for one in plan.runs], runner, watcher)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pydantic import Field
 from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.foundation.files import write_json
-from ccp_dml.plans import runner
 from ccp_dml.plans.plan import state_of
+from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 from ccp_dml.records.documents import read_json
 from ccp_dml.records.layout import timing_file
 from ccp_dml.records.run_folder import RunFolder
@@ -50,11 +50,9 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(CostOptions).repeats))
 
 
-def train(
-    request: StudyRequest, folder: Path, plan: StudyPlan, workers: int, watcher: runner.PlanWatcher
-) -> list[runner.Failure]:
+def train(request: StudyRequest, folder: Path, plan: StudyPlan, runner: Runner, watcher: PlanWatcher) -> list[Failure]:
     """Train all runs, to see how many steps they take; then time steps, when no worker disturbs them."""
-    failures = train_all(request, folder, plan, workers, watcher)
+    failures = train_all(request, folder, plan, runner, watcher)
     options, bench = request.options(CostOptions), Workbench()
     for loss in request.losses:
         if timing_file(folder, loss).exists():

@@ -12,7 +12,7 @@ from ccp_dml.config.schema import Config, ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, file_digest
 from ccp_dml.plans.plan import PlannedRun, plan_run
-from ccp_dml.plans.runner import Failure, PlanWatcher, keep_busy, machine_shares
+from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.search.outcome import conclude_search
@@ -72,7 +72,7 @@ def train(
     request: StudyRequest,
     folder: Path,
     plan: StudyPlan,  # noqa: ARG001
-    workers: int,
+    runner: Runner,
     watcher: PlanWatcher,
 ) -> list[Failure]:
     options, store = request.options(SearchOptions), trial_store(request, folder)
@@ -84,7 +84,7 @@ def train(
         store.owner,
         watcher,
     )
-    return keep_busy(trials.runs(), machine_shares(min(workers, options.trials)), trials)
+    return runner.train(trials.runs(), options.trials, trials)
 
 
 def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:  # noqa: ARG001
