@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from ccp_dml.evaluation import Spread, embed, score, spread
+from ccp_dml.errors import UserError
+from ccp_dml.evaluation import Spread, embed, inference, score, spread
 
 
 class Doubled(nn.Module):
@@ -42,3 +43,19 @@ def test_queries_find_one_another_or_a_gallery():
 def test_one_run_has_no_standard_deviation():
     assert spread([0.5]) == Spread(0.5, None, 1)
     assert spread([1.0, 2.0, 3.0]) == Spread(2.0, 1.0, 3)
+
+
+def test_layers_keep_their_modes():
+    network = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1), nn.Dropout()).train()
+    network[1].eval()  # frozen, as batch norm often is
+    embed(network, BATCHES)
+    assert [layer.training for layer in network.modules()] == [True, True, False, True]
+    with inference(network):
+        assert not network.training
+    assert network.training
+
+
+def test_networks_without_weights_and_empty_batches():
+    assert embed(nn.Identity(), BATCHES)[0].shape == (3, 1)
+    with pytest.raises(UserError, match="there are no batches to embed"):
+        embed(nn.Identity(), [])

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.losses import ContrastiveLoss
 from ccp_dml.proxies import (
@@ -152,3 +153,27 @@ def test_drift_is_measured_where_the_loss_measures():
     assert drift.staleness == pytest.approx((0 + 0.3) / 2)
     assert drift.of_embeddings == pytest.approx((2**0.5 + 0.4) / 2)
     assert drift.of_proxies == pytest.approx((2**0.5 + 0.1) / 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            torch.tensor([3, 3, 7, 7]),
+            r"0 to C-1 without a gap, and these are 2 classes between 3 and 7.*return_inverse",
+        ),
+        (torch.tensor([0, 0, 2, 2]), "2 classes between 0 and 2"),
+        (torch.tensor([-1, 0, 1]), "3 classes between -1 and 1"),
+        (torch.tensor([0.0, 1.0]), r"whole numbers \(N,\), not \(2,\) of torch.float32"),
+        (torch.zeros(2, 2, dtype=torch.int64), r"not \(2, 2\)"),
+        (torch.zeros(0, dtype=torch.int64), r"not \(0,\)"),
+    ],
+)
+def test_a_pool_needs_numbered_classes(labels, message):
+    with pytest.raises(UserError, match=message):
+        draw_pool(labels, 2, torch.Generator())
+
+
+def test_proxies_do_not_move_to_a_pool_of_other_classes():
+    with pytest.raises(UserError, match=r"2 x 2 x 4 vectors .* do not fit 3 x 2 x 4 proxies"):
+        ClassProxies(3, 2, 4).place(torch.zeros(2, 2, 4))

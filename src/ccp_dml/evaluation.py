@@ -1,6 +1,7 @@
 """Embed labelled items, score the embeddings, and average scores over runs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import cast
@@ -8,6 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from ccp_dml.errors import UserError
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 
 SCORES = ("map_at_r", "precision_at_1", "r_precision")
@@ -21,19 +23,35 @@ SCORE_TITLES = {"map_at_r": "MAP@R", "r_precision": "P@R", "precision_at_1": "P@
 def embed(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, raw: bool = False) -> tuple[Tensor, Tensor]:
     """Embed all batches, in their order, with the network in inference mode: embeddings (N, D) and labels (N,).
 
+    Afterwards every layer is in the mode it was in before, so that training can go on.
+
     Args:
         network: an `Embedder`, or any module that embeds a batch.
         batches: (inputs, labels) pairs.
         raw: un-normalised embeddings, as k-center wants them (D6).
     """
-    network.eval()
-    device = next(network.parameters()).device
+    device = next((value.device for value in network.parameters()), torch.device("cpu"))
     transform: Callable[[Tensor], Tensor] = cast(Callable[[Tensor], Tensor], network.raw) if raw else network
     embeddings, labels = [], []
-    for inputs, batch_labels in batches:
-        embeddings.append(transform(inputs.to(device, non_blocking=True)))
-        labels.append(batch_labels)
+    with inference(network):
+        for inputs, batch_labels in batches:
+            embeddings.append(transform(inputs.to(device, non_blocking=True)))
+            labels.append(batch_labels)
+    if not embeddings:
+        raise UserError("there are no batches to embed: give at least one pair (inputs, labels).")
     return torch.cat(embeddings), torch.cat(labels).to(device)
+
+
+@contextmanager
+def inference(network: nn.Module) -> Iterator[None]:
+    """Put a network into inference mode, and each of its layers back into its own mode afterwards."""
+    modes = [(layer, layer.training) for layer in network.modules()]  # frozen layers differ from the others
+    network.eval()
+    try:
+        yield
+    finally:
+        for layer, training in modes:
+            layer.training = training
 
 
 def score(

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import clip_normalise, l2_normalise
 from ccp_dml.functional.geometry import mean_distance_within
 from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
@@ -46,6 +47,12 @@ class ClassProxies(nn.Module):
     @torch.no_grad()
     def place(self, vectors: Tensor) -> None:
         """Move the proxies to `vectors` (C, P, D), in place: the optimiser goes on owning the same parameter."""
+        if vectors.shape != self.vectors.shape:
+            given, own = (" x ".join(map(str, shape)) for shape in (vectors.shape, self.vectors.shape))
+            raise UserError(
+                f"{given} vectors (classes x proxies x dimensions) do not fit {own} proxies: the pool must hold every "
+                "class once, in the order of the labels 0, 1, ..., as the network embeds it."
+            )
         self.vectors.copy_(l2_normalise(vectors) if self.length == "unit" else vectors)
         self.placed = True
 
@@ -128,12 +135,27 @@ def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
     Drawn without replacement until a class is used up; a class smaller than `size` then starts over (D8, D9), so
     that its images come again under fresh augmentation.
     """
+    labels = labels.cpu()  # where `generator` draws
+    refuse_gaps(labels)
     shuffled = torch.randperm(len(labels), generator=generator)
     by_class = shuffled[torch.argsort(labels[shuffled], stable=True)]  # rows grouped by class, in random order
     counts = torch.bincount(labels)
     starts = counts.cumsum(0) - counts
     turns = torch.arange(size).unsqueeze(0) % counts.unsqueeze(1)  # (C, size)
     return by_class[starts.unsqueeze(1) + turns]
+
+
+def refuse_gaps(labels: Tensor) -> None:
+    """Raise unless `labels` (N,) are whole numbers 0..C-1 and every class has an item."""
+    remedy = "number them: labels = torch.unique(labels, return_inverse=True)[1]"
+    if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex() or not len(labels):
+        raise UserError(f"labels must be whole numbers (N,), not {tuple(labels.shape)} of {labels.dtype}: {remedy}.")
+    found = torch.unique(labels)
+    if int(found[0]) != 0 or int(found[-1]) != len(found) - 1:
+        raise UserError(
+            f"labels must be 0 to C-1 without a gap, and these are {len(found)} classes between {int(found[0])} and "
+            f"{int(found[-1])}, which do not say which proxies are theirs: {remedy}."
+        )
 
 
 class BatchObjective(nn.Module):
