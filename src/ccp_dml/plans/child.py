@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
 
-from ccp_dml.foundation.processes import leave_soon
+from ccp_dml.foundation.leaving import leave_soon
 from ccp_dml.plans.messages import Assignment, Share
 
 PROGRAM = ("-m", "ccp_dml.plans.child")

@@ -20,8 +20,8 @@ from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.loading import auto_workers
 from ccp_dml.errors import NonFiniteError, UserError
+from ccp_dml.foundation.leaving import leave_soon
 from ccp_dml.foundation.locks import alone_in
-from ccp_dml.foundation.processes import leave_soon
 from ccp_dml.plans.messages import Evaluated, Failed, Finished, Progress, Share, Stopped
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.records import layout

@@ -5,15 +5,15 @@ import sys
 
 PROGRAM = """
 import signal, sys, threading, time
-from ccp_dml.foundation import processes
+from ccp_dml.foundation import leaving
 
-processes.SECONDS_TO_TIDY = 0.2
+leaving.SECONDS_TO_TIDY = 0.2
 def tidy(*_):
     print("tidied", flush=True)
     if {listens}:
         sys.exit(3)
 signal.signal(signal.SIGTERM, tidy)
-threading.Thread(target=processes.leave_soon, daemon=True).start()
+threading.Thread(target=leaving.leave_soon, daemon=True).start()
 time.sleep(60)
 """
 
