@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 
 import numpy as np
 import pytest
@@ -241,6 +242,21 @@ def test_images_from_a_folder_train_too(image_folder, tmp_path):
     options = [part for setting in settings for part in ("--set", setting)]
     assert main(["train", "folder", "c2-ccp", *options, "--out", str(tmp_path / "run")]) == 0
     assert result(tmp_path / "run")["test"]["queries"] == 40
+
+
+def test_a_mode_says_how_ones_own_images_are_trained_on(image_folder, tmp_path, capsys):
+    settings = (f"data.root={image_folder}", "train.max_steps=2", "train.classes_per_batch=4", "run.workers=0")
+    options = [part for setting in settings for part in ("--set", setting)]
+    assert main(["train", "folder", "c2-ccp", *options, "--out", str(tmp_path / "run")]) == 2
+    told = capsys.readouterr().err
+    for mode in ("frozen", "top", "finetune", "scratch", "model.pretrained=true"):
+        assert mode in told
+    assert not (tmp_path / "run" / "config.toml").exists()
+    assert main(["train", "folder", "scratch", "c2-ccp", *options, "--out", str(tmp_path / "run")]) == 0
+    with (tmp_path / "run" / "config.toml").open("rb") as file:
+        data = tomllib.load(file)["data"]
+    assert (data["resize"], data["crop"], data["augment"]) == (36, 36, "light")
+    assert main(["train", "folder", "scratch", "c2-ccp", *options, "--resume", "--out", str(tmp_path / "run")]) == 0
 
 
 def test_bf16_runs_on_the_cpu(features, tmp_path):

@@ -137,6 +137,24 @@ def test_features_train_as_a_head_on_a_frozen_backbone_does():
     assert frozen.model.freeze_backbone
 
 
+@pytest.mark.parametrize("mode", ["frozen", "top", "finetune", "scratch"])
+def test_a_mode_comes_after_its_data_set_and_before_its_method(mode):
+    config = resolve(["folder", mode, "c2-ccp"]).config
+    assert config.data.name == "folder"
+    assert config.ccp.mode == "alternating"
+    trained = (config.model.freeze_backbone, config.model.train_from, config.model.pretrained)
+    assert (
+        trained
+        == {
+            "frozen": (True, None, True),
+            "top": (False, "blocks.5", True),
+            "finetune": (False, None, True),
+            "scratch": (False, None, False),
+        }[mode]
+    )
+    assert config.loss.arguments["negative_margin"] == (1.0 if mode == "scratch" else 1.2)
+
+
 def test_errors_of_parts_name_the_keys_that_set_their_arguments():
     told = r"^set data\.root, or data\.skip_broken=true; `weights` and `ccp x` stay$"
     with pytest.raises(UserError, match=told), naming_keys("data"):

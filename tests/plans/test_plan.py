@@ -8,6 +8,11 @@ from ccp_dml.errors import UserError
 from ccp_dml.plans.plan import RunState, plan_run, refuse_changed, state_of
 
 
+def test_sides_are_settled_before_a_run_is_planned(image_folder, tmp_path):
+    settings = (f"data.root={image_folder}",)
+    assert plan_run("a", tmp_path / "a", ("folder", "scratch", "c2"), settings).config.data.pixels == (36, 36)
+
+
 def planned(folder, *settings):
     return plan_run("name", folder, ["folder", "c2-ccp"], ["data.root=x", *settings])
 

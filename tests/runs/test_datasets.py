@@ -9,7 +9,7 @@ from PIL import Image
 from ccp_dml.config.schema import DataConfig
 from ccp_dml.data.labelled import TestSet
 from ccp_dml.errors import UserError
-from ccp_dml.runs.datasets import build_data, first_classes
+from ccp_dml.runs.datasets import build_data, first_classes, with_sizes
 
 
 def test_only_the_first_classes_of_each_half_are_used(features):
@@ -63,7 +63,25 @@ def test_without_augmentation_seeds_change_nothing(image_folder):
     for off in (False, "none"):
         part = build_data(DataConfig(name="folder", root=str(image_folder), resize=36, crop=32, augment=off)).train
         rows = torch.arange(3)
-        assert torch.equal(part.load(rows, seed=1), part.load(rows))
+        assert torch.equal(part.load(rows, rows), part.load(rows))
+
+
+@pytest.mark.parametrize(("size", "side"), [((20, 50), 32), ((48, 44), 44), ((300, 200), 64)])
+def test_sides_come_from_the_files_within_limits(tmp_path, size, side):
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            Image.effect_noise(size, 80 + number).save(tmp_path / name / f"{number}.png")
+    data = DataConfig(name="folder", root=str(tmp_path), resize="files", crop="files")
+    assert with_sizes(data).pixels == (side, side)
+    assert with_sizes(data.model_copy(update={"crop": 24})).pixels == (side, 24)
+    assert with_sizes(data.model_copy(update={"resize": 50})).pixels == (50, 50)
+    assert build_data(data).train.load(torch.arange(1)).shape == (1, 3, side, side)
+
+
+def test_sides_come_from_no_files_where_there_are_none(features):
+    with pytest.raises(UserError, match="not for features"):
+        build_data(DataConfig(name="features", path=str(features), resize="files"))
 
 
 def test_an_augmentation_that_would_change_nothing_is_refused(image_folder, features):

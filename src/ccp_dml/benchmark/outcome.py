@@ -79,7 +79,7 @@ def rows_of(
             protocol="mlrc" if setting != "single" else "conventional",
             dataset=config.data.name,
             backbone=config.model.backbone,
-            image_size=None if config.model.backbone == IDENTITY else config.data.crop,
+            image_size=None if config.model.backbone == IDENTITY else config.data.pixels[1],
             method=one.method,
             setting=setting,
             dim=dim,

@@ -10,7 +10,11 @@ from ccp_dml.commands.console import Recipes, Settings, TrustCode, err, out, tak
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
+    from ccp_dml.config.layers import Resolved
     from ccp_dml.config.schema import Config
+
+OWN_DATA = ("folder", "csv")
+"""Recipes of one's own images, which leave open how to train on them."""
 
 SECONDS_FOR_LOADERS = 10.0
 """The processes that load images hold a killed run's lock until they notice that they are alone."""
@@ -33,15 +37,32 @@ def train(
     from ccp_dml.config.layers import resolve
     from ccp_dml.foundation.locks import alone_in
     from ccp_dml.records.logbook import free_folder
+    from ccp_dml.runs.datasets import with_sizes
     from ccp_dml.runs.loss_arguments import complete
 
     if resume and out_folder is None:
         raise UserError("--resume needs --out DIR, the folder of the run to continue.")
     given = bool(recipes or settings or seed is not None)
-    wanted = complete(resolve(recipes or [], settings or [], seed).config) if given or not resume else None
+    wanted = None
+    if given or not resume:
+        resolved = resolve(recipes or [], settings or [], seed)
+        refuse_without_mode(resolved)
+        wanted = complete(resolved.config)
+        wanted = wanted.model_copy(update={"data": with_sizes(wanted.data)})
     folder = out_folder or free_folder(recipes or ["run"])
     with alone_in(folder, SECONDS_FOR_LOADERS):
         return train_in(folder, wanted, resume, trust_code)
+
+
+def refuse_without_mode(resolved: "Resolved") -> None:
+    """Raise if the backbone of one's own data would start from random weights because nobody said how to train."""
+    model, data = resolved.config.model, resolved.config.data.name
+    if resolved.origins.get("model.backbone") in OWN_DATA and not (model.pretrained or model.weights):
+        raise UserError(
+            f"Say how to train, as in `ccp train {data} frozen c2-ccp`: `frozen` trains a head on a pretrained network "
+            "in minutes; `top` its last stages, too; `finetune` all of it; `scratch` a small network from nothing. Or "
+            "set model.weights=FILE or model.pretrained=true. See docs/modes.md."
+        )
 
 
 def train_in(folder: Path, wanted: "Config | None", resume: bool, trust_code: bool = False) -> None:

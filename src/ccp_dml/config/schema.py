@@ -12,6 +12,7 @@ MOST_WORKERS = 256
 MOST_AT_ONCE = 1_000_000  # images in a batch, proxies or pool images of a class: beyond it, a slip of the keyboard
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Side = Annotated[int, Field(ge=8, le=LARGEST_SIDE)] | Literal["files"]
 Share = Annotated[float, Field(gt=0, le=1)]
 Neighbours = Annotated[int, Field(ge=1)]
 
@@ -45,8 +46,8 @@ class DataConfig(ConfigSection):
     root: str | None = Field(None, description="folder of the images")
     path: str | None = Field(None, description="file of the data set: a CSV table, or an .npz of features")
     classes: int | None = Field(None, ge=2, description="only the first so many classes of each half; unset: all")
-    resize: int = Field(256, ge=8, le=LARGEST_SIDE, description="short side of an image before cropping")
-    crop: int = Field(227, ge=8, le=LARGEST_SIDE, description="side of the square that the network sees")
+    resize: Side = Field(256, description="short side of an image before cropping; files: as the images are, 32 to 64")
+    crop: Side = Field(227, description="side of the square that the network sees; files: as `resize`")
     augment: Literal["mlrc", "light", "none"] = Field(
         "mlrc", description="how training images are changed at random; true and false stand for mlrc and none"
     )
@@ -73,6 +74,13 @@ class DataConfig(ConfigSection):
         "tell", description="what to do about test images that are copies of training images: say so, or stop"
     )
     drop_small_classes: bool = Field(False, description="leave classes with a single image out instead of stopping")
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """Give the sides `resize` and `crop`, which must not be left to files any more (`runs.datasets.with_sizes`)."""
+        assert self.resize != "files"
+        assert self.crop != "files"
+        return self.resize, self.crop
 
     @field_validator("augment", mode="before")
     @classmethod

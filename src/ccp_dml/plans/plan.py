@@ -12,6 +12,7 @@ from ccp_dml.records.code_copies import GROUPS, same_class
 from ccp_dml.records.evaluation_log import EvaluationLog
 from ccp_dml.records.logbook import HOW_IT_RUNS, Logbook
 from ccp_dml.records.run_folder import is_finished, is_run
+from ccp_dml.runs.datasets import with_sizes
 from ccp_dml.runs.loss_arguments import complete
 
 State = Literal["done", "partly", "open"]
@@ -50,6 +51,7 @@ class RunState:
 def plan_run(name: str, folder: Path, recipes: Sequence[str], settings: Sequence[str]) -> PlannedRun:
     """Resolve and check the configuration of one run."""
     config = complete(resolve(recipes, settings).config)
+    config = config.model_copy(update={"data": with_sizes(config.data)})
     return PlannedRun(name, folder, tuple(recipes), tuple(settings), config)
 
 

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
+from statistics import median
 from typing import Any
+
+import torch
 
 from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import DataConfig, ProtocolConfig
@@ -27,6 +30,10 @@ from ccp_dml.errors import UserError, did_you_mean, listing
 from ccp_dml.foundation import own_code
 from ccp_dml.runs import own_classes
 
+SIDES_FROM_FILES = (32, 64)
+"""Smallest and largest side that data.resize=files may come to: a network from scratch is small."""
+SAMPLED_FILES = 50
+
 CHANGEABLE = ("crop_area", "flip", "turn", "colour")
 """Parts of an augmentation that have a setting of their own."""
 
@@ -48,9 +55,34 @@ def build_data(data: DataConfig) -> DataHalves:
     else:
         _refuse_arguments(data)
         refuse_unused_augmentation(data)
-        halves = DATASETS[data.name](data)
+        halves = DATASETS[data.name](with_sizes(data))
     halves = halves if data.classes is None else first_classes(halves, data.classes)
     return without_augmentation(halves) if data.augment == "none" else halves
+
+
+@naming_keys("data")
+def with_sizes(data: DataConfig) -> DataConfig:
+    """Replace "files" in data.resize and data.crop by pixels, so that a saved configuration names them."""
+    if data.resize != "files" and data.crop != "files":
+        return data
+    if data.name not in DATASETS or data.name in AUGMENTED_BY_THEMSELVES:
+        raise UserError(
+            f"data.resize=files is for a folder or table of images, not for {data.name}: set data.resize and data.crop "
+            "to a number of pixels."
+        )
+    resize = side_of_files(data) if data.resize == "files" else data.resize
+    return data.model_copy(update={"resize": resize, "crop": resize if data.crop == "files" else data.crop})
+
+
+@lru_cache(maxsize=1)  # the runs of a benchmark share a data set
+def side_of_files(data: DataConfig) -> int:
+    """Measure the images' median short side on a sample, and keep it within what a small network can use."""
+    least, most = SIDES_FROM_FILES
+    source = DATASETS[data.name](data.model_copy(update={"resize": most, "crop": most})).train.source
+    positions = torch.linspace(0, len(source) - 1, min(len(source), SAMPLED_FILES)).long()
+    pictures = [source.picture(position) for position in positions.tolist()]
+    side = median(min(picture.size) for picture in pictures if picture is not None)
+    return min(max(int(side), least), most)
 
 
 def refuse_unused_augmentation(data: DataConfig) -> None:
@@ -115,7 +147,7 @@ def _images(data: DataConfig) -> DataHalves:
         PUBLISHED[data.name],
         _prepared_root(data),
         **_image_arguments(data),
-        cached_side=data.resize if data.cached else None,
+        cached_side=data.pixels[0] if data.cached else None,
     )
 
 
@@ -160,12 +192,13 @@ def _given(data: DataConfig, key: str, what: str) -> str:
 
 
 def _image_arguments(data: DataConfig) -> dict[str, Any]:
+    resize, crop = data.pixels
     return {
-        "train_transform": train_transform(data.resize, data.crop, _augmentation(data)),
-        "eval_transform": eval_transform(data.resize, data.crop),
+        "train_transform": train_transform(resize, crop, _augmentation(data)),
+        "eval_transform": eval_transform(resize, crop),
         "skip_broken": data.skip_broken,
         "drop_small_classes": data.drop_small_classes,
-        "decoded_side": data.resize if data.reduced_decoding else None,
+        "decoded_side": resize if data.reduced_decoding else None,
     }
 
 

@@ -85,7 +85,7 @@ def preprocessing_of(data: DataConfig, features: int | None) -> Preprocessing:
         return VectorPreprocessing(features)
     if data.name in GREY_SIDES:
         return GreyPreprocessing(GREY_SIDES[data.name])
-    return PhotoPreprocessing(data.resize, data.crop)
+    return PhotoPreprocessing(*data.pixels)
 
 
 def as_values(preprocessing: Preprocessing) -> dict[str, Any]:
