@@ -4,24 +4,20 @@ Nothing of this is committed: `mkdocs build` asks for the pages by way of tools/
 """
 
 import inspect
-import typing
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+import re
+from typing import Any
 
 import click
 import typer
 from import_graph import PACKAGE, ROOM_PURPOSES, SOURCE, modules, room_of
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 import ccp_dml
 from ccp_dml.cli import app
+from ccp_dml.config.description import KeyDescription, describe_arguments, describe_keys
+from ccp_dml.config.loss_signatures import shipped_losses
 from ccp_dml.config.recipes import RECIPE_KINDS, shipped_recipes
 from ccp_dml.config.schema import Config
-from ccp_dml.losses import LOSSES, PROXY_LOSSES
-
-FILLED_BY_THE_RUN = {"classes", "dim", "seed", "steps_per_epoch"}
-"""Constructor arguments of losses that the data decide and nobody sets."""
 
 KIND_TITLES = {
     "datasets": ("Data sets", "The first recipe on the command line: what to train on, and the values tuned for it."),
@@ -55,6 +51,7 @@ def configuration_page() -> str:
         "protocol; recipes replace them. `ccp config RECIPE... --explain` shows the value in force and who set it. An",
         "unknown key is an error that names the nearest known one.",
     ]
+    described = describe_keys()
     for section, field in Config.model_fields.items():
         model = field.annotation
         assert isinstance(model, type)
@@ -63,56 +60,29 @@ def configuration_page() -> str:
         if section == "loss":
             lines += ["The loss by name; every other key is an argument of its constructor, listed below.", ""]
         lines += ["| key | meaning | default | type |", "|---|---|---|---|"]
-        lines += [key_row(f"{section}.{name}", key) for name, key in model.model_fields.items()]
+        lines += [key_row(described[f"{section}.{name}"]) for name in model.model_fields]
         if section == "loss":
             lines += loss_tables()
     return "\n".join(lines) + "\n"
 
 
-def key_row(name: str, key: FieldInfo) -> str:
-    limits = " ".join(limit for limit in map(limit_of, key.metadata) if limit)
-    kind = cell(f"{type_name(key.annotation)} {limits}".strip())
-    return f"| `{name}` | {cell(key.description or '')} | {cell(default_of(key.get_default()))} | {kind} |"
-
-
-def limit_of(constraint: Any) -> str:
-    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    return " ".join(f"{sign} {getattr(constraint, name)}" for name, sign in signs.items() if hasattr(constraint, name))
-
-
-def type_name(annotation: Any) -> str:
-    """Name a type as a person would: `int or unset`, `"clip" or "l2"`."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Literal:
-        return " or ".join(f'`"{value}"`' for value in arguments)
-    if origin in (Union, UnionType):
-        named = [type_name(part) for part in arguments if part is not NoneType]
-        return " or ".join([*named, *(["unset"] if NoneType in arguments else [])])
-    if origin is tuple:
-        if arguments[-1] is Ellipsis:
-            return f"list of {type_name(arguments[0])}"
-        return f"{len(arguments)} of {type_name(arguments[0])}"
-    return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(annotation, str(annotation))
+def key_row(described: KeyDescription) -> str:
+    kind = re.sub(r'("[^"]*")', r"`\1`", described.type)
+    return f"| `{described.key}` | {cell(described.meaning)} | {cell(default_of(described.default))} | {cell(kind)} |"
 
 
 def default_of(value: Any) -> str:
     if value is None:
         return "unset"
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    return f"`{list(value)}`" if isinstance(value, tuple) else f"`{value}`"
+    return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"
 
 
 def loss_tables() -> list[str]:
     lines: list[str] = []
-    for name, loss in (LOSSES | PROXY_LOSSES).items():
-        summary = (inspect.getdoc(loss) or "").split("\n", 1)[0]
-        lines += ["", f"### {name}", "", summary, "", "| key | default | type |", "|---|---|---|"]
-        hints = typing.get_type_hints(loss.__init__)
-        for argument, parameter in inspect.signature(loss).parameters.items():
-            if argument not in FILLED_BY_THE_RUN:
-                kind, default = type_name(hints.get(argument, str)), default_of(parameter.default)
-                lines.append(f"| `loss.{argument}` | {cell(default)} | {cell(kind)} |")
+    for name, loss in shipped_losses().items():
+        lines += ["", f"### {name}", "", loss.summary, "", "| key | default | type |", "|---|---|---|"]
+        for one in describe_arguments(name, loss.parameters).values():
+            lines.append(f"| `{one.key}` | {cell(default_of(one.default))} | {cell(one.type)} |")
     return [*lines, "", "`pml:NAME` takes the arguments of that loss of pytorch-metric-learning."]
 
 

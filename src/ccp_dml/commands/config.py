@@ -1,38 +1,134 @@
-"""`ccp config`."""
+"""`ccp config`: what is in force, who set it, and what each key means."""
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ccp_dml.commands.console import Json, Recipes, Settings, print_json
+
+if TYPE_CHECKING:
+    from ccp_dml.config.description import KeyDescription
+    from ccp_dml.config.layers import Resolved
 
 
 def config(
     recipes: Recipes = None,
     settings: Settings = None,
     as_json: Json = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Say which file or option set each value.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say what every key means and who set it, also of unset keys.")
+    ] = False,
 ) -> None:
-    """Show the resolved configuration; nothing is trained.
+    """Show the resolved configuration; nothing is trained. A key or section in place of a recipe is explained.
 
-    Example: `ccp config glyphs c2-ccp --set optim.lr=1e-4 --explain`
+    Examples:
+
+    `ccp config glyphs c2-ccp --set optim.lr=1e-4`
+
+    `ccp config cub c2-ccp --explain`
+
+    `ccp config optim.lr`
     """
     import tomli_w
 
-    from ccp_dml.config.layers import flatten, resolve
+    from ccp_dml.config.layers import resolve
     from ccp_dml.runs.loss_arguments import complete
 
-    resolved = resolve(recipes or [], settings or [])
-    tables = complete(resolved.config).as_tables()
-    if as_json and explain:
-        print_json(
-            {key: {"value": value, "origin": resolved.origins.get(key, "default")} for key, value in flatten(tables)}
+    named, keys = told_apart(recipes or [])
+    resolved = resolve(named, settings or [])
+    completed = complete(resolved.config)
+    if keys:
+        explained = all_keys(resolved, completed.as_tables())
+        chosen = {key: one for key, one in explained.items() if key in keys or key.partition(".")[0] in keys}
+        return print_json(chosen) if as_json else print_keys(chosen)
+    if explain:
+        explained = all_keys(resolved, completed.as_tables())
+        return print_json(explained) if as_json else print_explained(explained)
+    if as_json:
+        return print_json(completed.as_tables())
+    return typer.echo(tomli_w.dumps(completed.as_tables()), nl=False)
+
+
+def told_apart(given: list[str]) -> tuple[list[str], list[str]]:
+    """Tell recipes from keys such as optim.lr and sections such as optim; refuse a key that there is not."""
+    from ccp_dml.config.layers import known_keys, refuse_unknown
+    from ccp_dml.config.recipes import is_recipe_file, shipped_recipes
+    from ccp_dml.config.schema import Config
+
+    recipes: list[str] = []
+    keys: list[str] = []
+    for name in given:
+        is_recipe = name in shipped_recipes() or is_recipe_file(name) or name.endswith(".toml") or "," in name
+        if not is_recipe and (name in known_keys() or name in Config.model_fields):
+            keys.append(name)
+        elif not is_recipe and name.partition(".")[0] in Config.model_fields and "." in name:
+            refuse_unknown(name, "what should be explained")
+            keys.append(name)
+        else:
+            recipes.append(name)
+    return recipes, keys
+
+
+def all_keys(resolved: "Resolved", tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Describe every key, with the value in force and who set it; the value of an unset key is None."""
+    from ccp_dml.config.description import describe_arguments, describe_keys
+    from ccp_dml.config.layers import flatten
+    from ccp_dml.runs.loss_arguments import settable_parameters
+
+    values = dict(flatten(tables))
+    loss = tables["loss"]["name"]
+    described: dict[str, KeyDescription] = {}
+    for key, one in describe_keys().items():
+        described[key] = one
+        if key == "loss.name":
+            described |= describe_arguments(loss, settable_parameters(loss))
+    others = {key: value for key, value in values.items() if key not in described}  # arguments of one's own classes
+    found = {
+        key: {
+            "value": values.get(key),
+            "origin": resolved.origins.get(key, "default"),
+            "meaning": one.meaning,
+            "type": one.type,
+            "default": one.default,
+        }
+        for key, one in described.items()
+    }
+    for key, value in others.items():
+        found[key] = {"value": value, "origin": resolved.origins.get(key, "default")}
+    return found
+
+
+def print_explained(explained: dict[str, dict[str, Any]]) -> None:
+    """Print a line for the value of each key, and one for its meaning."""
+    for key, one in explained.items():
+        if one.get("meaning"):
+            typer.echo(f"# {one['meaning']}")
+        typer.echo(
+            f"{as_setting(key, one['value'])}  # {one['origin']}" if one["value"] is not None else f"# {key} is unset"
         )
-    elif as_json:
-        print_json(tables)
-    elif explain:
-        for key, value in flatten(tables):
-            typer.echo(f"{key} = {json.dumps(value)}  # {resolved.origins.get(key, 'default')}")
-    else:
-        typer.echo(tomli_w.dumps(tables), nl=False)
+
+
+def print_keys(explained: dict[str, dict[str, Any]]) -> None:
+    """Print all that is known about each key: meaning, type, default, value in force, and who sets it."""
+    from ccp_dml.config.description import recipes_that_set
+
+    for number, (key, one) in enumerate(explained.items()):
+        typer.echo(f"{'' if number == 0 else chr(10)}{key}: {one.get('meaning', 'argument of a class of your own')}")
+        rows = {
+            "type": one.get("type"),
+            "default": shown(one.get("default")),
+            "value": f"{shown(one['value'])} ({'nobody set it' if one['origin'] == 'default' else one['origin']})",
+            "set by": ", ".join(f"{name} ({shown(value)})" for name, value in recipes_that_set(key).items()),
+        }
+        for title, text in rows.items():
+            if text:
+                typer.echo(f"  {title:<8} {text}")
+
+
+def as_setting(key: str, value: Any) -> str:
+    return f"{key} = {shown(value)}"
+
+
+def shown(value: Any) -> str:
+    return "unset" if value is None else json.dumps(value, ensure_ascii=False)

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import at_least_float32
 
-PREFIX = "pml:"
-
 _NEED_MORE_THAN_LABELS = frozenset({"BaseMetricLossFunction", "GenericPairLoss", "ManifoldLoss", "VICRegLoss"})
 """Base classes, and losses that learn without labels."""
 

@@ -21,12 +21,12 @@ from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation import own_code
 from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.losses.memory import CrossBatchMemory
-from ccp_dml.losses.pml import PREFIX, Miner, PmlLoss, pml_miners, settable_arguments
+from ccp_dml.losses.pml import Miner, PmlLoss, pml_miners, settable_arguments
 from ccp_dml.models.backbones import FROM_SCRATCH, create_backbone
 from ccp_dml.models.embedder import Embedder, start_as_pca
 from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective
 from ccp_dml.runs import own_classes
-from ccp_dml.runs.loss_arguments import LossContext, checked_arguments, find_loss
+from ccp_dml.runs.loss_arguments import PREFIX, LossContext, checked_arguments, find_loss
 
 
 @naming_keys("model")

@@ -1,22 +1,25 @@
 """The arguments of a loss, as its constructor has them and a configuration sets them.
 
-Apart from the other parts that are built from a configuration: these need the losses only, so that `ccp config` waits
-neither for networks nor for devices.
+Apart from the other parts that are built from a configuration: the arguments of the shipped losses are read from their
+source, so that `ccp config` does not wait for torch.
 """
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
+from ccp_dml.config.loss_signatures import shipped_losses
 from ccp_dml.config.schema import Config, LossConfig
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation import own_code
-from ccp_dml.losses import LOSSES, PROXY_LOSSES
-from ccp_dml.losses.pml import PREFIX, pml_losses, settable_arguments
 from ccp_dml.runs import own_classes
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PREFIX = "pml:"
+"""How the names of losses and miners of pytorch-metric-learning begin."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,22 @@ def checked_arguments(loss: LossConfig) -> dict[str, Any]:
 
 def settable_parameters(name: str) -> dict[str, inspect.Parameter]:
     """List the parameters of a loss's constructor that a configuration may set."""
+    if name in shipped_losses():
+        return shipped_losses()[name].parameters
     if name.startswith(PREFIX):
+        from ccp_dml.losses.pml import pml_losses, settable_arguments
+
         refuse_unknown_loss(name)
         return dict(settable_arguments(pml_losses()[name.removeprefix(PREFIX)]).parameters)
     return own_classes.settable(find_loss(name), LossContext.__dataclass_fields__)
 
 
-def find_loss(name: str) -> Callable[..., nn.Module]:
+def find_loss(name: str) -> "Callable[..., nn.Module]":
     """Find the class of a loss: one of this package, or one of the user's own."""
+    from torch import nn
+
+    from ccp_dml.losses import LOSSES, PROXY_LOSSES
+
     if own_code.is_own(name, own_code.LOSSES):
         return own_code.load(name, own_code.LOSSES, nn.Module)
     refuse_unknown_loss(name)
@@ -66,6 +77,9 @@ def find_loss(name: str) -> Callable[..., nn.Module]:
 
 
 def refuse_unknown_loss(name: str) -> None:
+    from ccp_dml.losses import LOSSES, PROXY_LOSSES
+    from ccp_dml.losses.pml import pml_losses
+
     known = [PREFIX + loss for loss in pml_losses()] if name.startswith(PREFIX) else [*LOSSES, *PROXY_LOSSES]
     if name not in known:
         raise UserError(
