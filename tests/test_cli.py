@@ -7,9 +7,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import ccp_dml
-from ccp_dml.cli import main
+from ccp_dml.cli import app, main
 
 COMMAND = Path(sys.executable).with_name("ccp")
 
@@ -58,7 +60,9 @@ def test_a_script_for_the_shell_can_be_had(monkeypatch, capsys):
     [
         (["--help"], ["torch", "numpy", "pydantic", "PIL"]),
         (["train", "--help"], ["torch", "numpy", "PIL"]),
-        (["config", "glyphs", "c2-ccp"], ["torchvision", "timm", "lightning_fabric", "pytorch_metric_learning"]),
+        (["config", "glyphs", "c2-ccp", "--explain"], ["torch", "numpy", "PIL"]),
+        (["config", "optim.lr"], ["torch", "numpy", "PIL"]),
+        (["list", "recipes"], ["torch", "numpy", "PIL"]),
     ],
 )
 def test_a_command_imports_nothing_slow_that_it_does_not_need(arguments, unneeded):
@@ -86,3 +90,35 @@ def test_every_command_has_help_with_an_example(name, capsys):
     shown = capsys.readouterr().out
     assert "Example" in shown
     assert f"ccp {name}" in shown
+
+
+def every_command(command, path=()):
+    commands = getattr(command, "commands", None)
+    if not commands:
+        yield path
+    for name, one in (commands or {}).items():
+        yield from every_command(one, (*path, name))
+
+
+COMMANDS = list(every_command(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_fits_eighty_columns_and_shows_three_examples(path):
+    shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80"}, prog_name="ccp")
+    lines = shown.output.splitlines()
+    assert shown.exit_code == 0
+    assert max(map(len, lines)) <= 80
+    command = " ".join(["ccp", *path]).removesuffix(" build")
+    examples = [line.strip(" •") for line in lines if line.strip().startswith("•")]
+    assert len(examples) >= 3
+    assert all(example.startswith(command) for example in examples)
+    usage = next(line for line in lines if "Usage:" in line)
+    assert usage.rstrip().endswith("[OPTIONS]")
+    assert "[[" not in usage
+    assert not any(kind in shown.output for kind in ("<bool>", "<list[", "<path>...", "TEXT"))
+
+
+def test_the_grammar_of_recipes_is_in_the_usage():
+    shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "80"}, prog_name="ccp")
+    assert "Usage: ccp train DATA [MODE] METHOD [OPTIONS]" in shown.output

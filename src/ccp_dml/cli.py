@@ -12,7 +12,7 @@ from ccp_dml.commands.benchmark import benchmark
 from ccp_dml.commands.cache import cache
 from ccp_dml.commands.certify import certify
 from ccp_dml.commands.config import config
-from ccp_dml.commands.console import err
+from ccp_dml.commands.console import err, with_plain_usage
 from ccp_dml.commands.data import data_app
 from ccp_dml.commands.evaluate import evaluate
 from ccp_dml.commands.listing import list_things
@@ -65,8 +65,9 @@ app.command()(study)
 app.command()(search)
 app.command()(serve)
 app.command()(cache)
-app.add_typer(data_app, name="data")
-app.add_typer(index_app, name="index")
+app.add_typer(with_plain_usage(data_app), name="data")
+app.add_typer(with_plain_usage(index_app), name="index")
+with_plain_usage(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

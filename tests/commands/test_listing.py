@@ -1,11 +1,13 @@
 """`ccp list`: everything that can be chosen, with one line on each."""
 
 import json
+from importlib.metadata import EntryPoint
 
 import pytest
 
 from ccp_dml.cli import main
-from ccp_dml.commands.listing import first_line
+from ccp_dml.commands.listing import catalogue, first_line, remembered
+from ccp_dml.foundation import own_code
 from ccp_dml.studies import STUDIES
 
 
@@ -40,3 +42,37 @@ def test_people_get_one_aligned_line_on_each(capsys):
 )
 def test_the_first_sentence_describes(text, line):
     assert first_line(text) == line
+
+
+def test_names_can_be_filtered(capsys):
+    assert main(["list", "backbones", "ResNet50", "--json"]) == 0
+    names = [entry["name"] for entry in json.loads(capsys.readouterr().out)]
+    assert "resnet50" in names
+    assert all("resnet50" in name for name in names)
+    assert main(["list", "methods", "c3"]) == 2
+    assert "None of the methods has 'c3' in its name" in capsys.readouterr().err
+
+
+def test_what_takes_long_is_computed_once_per_version(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"name": "text"}
+
+    for _ in range(2):
+        assert remembered("things", compute, ("typer",), "studies") == {"name": "text"}
+    assert len(calls) == 1
+    (kept,) = (tmp_path / "ccp-dml" / "lists").iterdir()
+    kept.write_text("[1")  # damaged: computed again
+    assert remembered("things", compute, ("typer",), "studies") == {"name": "text"}
+    monkeypatch.setattr("ccp_dml.commands.listing.version", lambda _: "another")
+    remembered("things", compute, ("typer",), "studies")
+    assert len(calls) == 3
+
+
+def test_what_packages_register_is_listed(monkeypatch):
+    point = EntryPoint("birds", "birds.data:Birds", own_code.DATASETS)
+    monkeypatch.setattr(own_code, "entry_points", lambda group: [point] if group == own_code.DATASETS else [])
+    assert catalogue("datasets")["birds"] == "of the package birds.data"

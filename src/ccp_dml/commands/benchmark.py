@@ -48,7 +48,11 @@ def benchmark(
 ) -> None:
     """Compare methods under a protocol. The same command continues what was interrupted.
 
-    Example: `ccp benchmark mlrc --data cub --methods c2,c2-xbm,c2-ccp --set data.root=DIR`
+    Examples:
+
+    - `ccp benchmark mlrc --data glyphs --methods c2,c2-ccp --repeats 2`
+    - `ccp benchmark mlrc --data cub,frozen --methods ms,ms-ccp --plan`
+    - `ccp benchmark conventional --data cub --methods c2-ccp --set data.root=DIR`
     """
     from ccp_dml.benchmark.formats import as_terminal, table_values
     from ccp_dml.benchmark.outcome import write_outcome

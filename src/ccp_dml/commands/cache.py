@@ -26,7 +26,11 @@ def cache(
 
     (The image cache, images resized once, lies in the folder of its data set; `ccp data prepare --cache` makes it.)
 
-    Examples: `ccp cache`, `ccp cache --clear`, `ccp cache 3f2a --clear`
+    Examples:
+
+    - `ccp cache`
+    - `ccp cache --clear`
+    - `ccp cache 3f2a --clear`
     """
     from ccp_dml.foundation.files import cache_home
     from ccp_dml.reports.words import megabytes

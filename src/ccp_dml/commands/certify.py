@@ -28,7 +28,11 @@ def certify(
 ) -> None:
     """Say how often pairs lie on the wrong side of a distance, how sure that is, and which distance to use.
 
-    Example: `ccp certify runs/c2-ccp --false-match-rate 0.001`
+    Examples:
+
+    - `ccp certify runs/c2-ccp`
+    - `ccp certify runs/c2-ccp --false-match-rate 0.001`
+    - `ccp certify runs/c2-ccp --set data.root=DIR --json`
     """
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.records import layout

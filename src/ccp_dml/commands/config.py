@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Json, Recipes, Settings, print_json
+from ccp_dml.commands.console import Json, Settings, complete_recipe, print_json
 
 if TYPE_CHECKING:
     from ccp_dml.config.description import KeyDescription
@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
 
 def config(
-    recipes: Recipes = None,
+    recipes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA] [MODE] [METHOD] [KEY]...",
+            help="Recipes as for `ccp train`; keys such as optim.lr, or sections such as optim, to explain.",
+            autocompletion=complete_recipe,
+        ),
+    ] = None,
     settings: Settings = None,
     as_json: Json = False,
     explain: Annotated[
@@ -24,11 +31,9 @@ def config(
 
     Examples:
 
-    `ccp config glyphs c2-ccp --set optim.lr=1e-4`
-
-    `ccp config cub c2-ccp --explain`
-
-    `ccp config optim.lr`
+    - `ccp config glyphs c2-ccp --set optim.lr=1e-4`
+    - `ccp config cub c2-ccp --explain`
+    - `ccp config optim.lr`
     """
     import tomli_w
 

@@ -7,6 +7,43 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
+
+
+class Command(TyperCommand):
+    """A command whose help writes arguments as a person types them, without the types of Python."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = _nothing  # type: ignore[attr-defined]
+            elif getattr(parameter, "is_flag", False) and parameter.metavar is None:
+                parameter.metavar = ""  # a switch takes no value
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002 as the library calls it
+        """List what follows the command's name: arguments in their order, then options."""
+        arguments = [one for one in self.params if one.param_type_name == "argument"]
+        return [*(one.metavar or str(one.name).upper() for one in arguments), "[OPTIONS]"]
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Make --help, another switch."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+
+def _nothing(ctx: Any) -> str:  # noqa: ARG001
+    return ""
+
+
+def with_plain_usage(app: typer.Typer) -> typer.Typer:
+    """Let every command of an app be a `Command`."""
+    for registered in app.registered_commands:
+        registered.cls = Command
+    return app
+
 
 out = Console()
 err = Console(stderr=True)
@@ -29,8 +66,8 @@ def complete_setting(incomplete: str) -> list[str]:
 Recipes = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RECIPE]...",
-        help="Shipped names or TOML files, layered left to right.",
+        metavar="DATA [MODE] METHOD",
+        help="Recipes by name (`ccp list recipes`) or TOML files, layered left to right.",
         autocompletion=complete_recipe,
     ),
 ]

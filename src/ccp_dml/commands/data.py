@@ -50,7 +50,11 @@ def prepare(
 ) -> None:
     """Fetch a data set, or import what you have, and check that it is complete.
 
-    Example: `ccp data prepare cub --root data/cub --from CUB_200_2011.tgz`
+    Examples:
+
+    - `ccp data prepare cub --root data/cub`
+    - `ccp data prepare cub --root data/cub --from CUB_200_2011.tgz`
+    - `ccp data prepare sop --root data/sop --cache 256 --pixels`
     """
     from ccp_dml.commands.progress import CountingProgress
     from ccp_dml.data.published.preparation import Steps
@@ -84,7 +88,11 @@ def verify(
 ) -> None:
     """Check a data set against its published numbers of classes and images.
 
-    Example: `ccp data verify cub --root data/cub`
+    Examples:
+
+    - `ccp data verify cub --root data/cub`
+    - `ccp data verify cars196 --root data/cars --deep`
+    - `ccp data verify sop --root data/sop --json`
     """
     from ccp_dml.data.published.verification import refuse_incomplete
     from ccp_dml.data.published.verification import verify as check

@@ -24,8 +24,11 @@ def evaluate(
 
     With --set a run finds what has moved since it was trained: `--set data.root=DIR`.
 
-    Examples: `ccp evaluate runs/fold0 runs/fold1 runs/fold2 runs/fold3 --json`,
-    `ccp evaluate --raw cub --set data.root=DIR --set model.backbone=resnet50 --set model.pretrained=true`
+    Examples:
+
+    - `ccp evaluate runs/c2-ccp --json`
+    - `ccp evaluate runs/fold0 runs/fold1 runs/fold2 runs/fold3`
+    - `ccp evaluate --raw cub frozen --set data.root=DIR`
     """
     from ccp_dml.reports.tables import evaluation_table
 

@@ -41,11 +41,9 @@ def list_things(
 
     Examples:
 
-    `ccp list methods`
-
-    `ccp list backbones resnet`
-
-    `ccp list losses --json`
+    - `ccp list methods`
+    - `ccp list backbones resnet`
+    - `ccp list losses --json`
     """
     entries = catalogue(kind.value)
     if part is not None:

@@ -15,7 +15,11 @@ def report(
 ) -> None:
     """Write a self-contained page about one run, comparing several, or about a benchmark's folder.
 
-    Example: `ccp report runs/c2 runs/c2-ccp --out comparison.html`
+    Examples:
+
+    - `ccp report runs/c2-ccp`
+    - `ccp report runs/c2 runs/c2-ccp --out comparison.html`
+    - `ccp report runs/mlrc-glyphs`
     """
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import is_benchmark

@@ -64,7 +64,11 @@ def study(
 ) -> None:
     """Answer one question about the method with figures, a table and a paragraph. The same command continues it.
 
-    Example: `ccp study pool --data glyphs --set "study.pool_per_class=[1, 4, 12]"`
+    Examples:
+
+    - `ccp study alternating`
+    - `ccp study pool --set "study.pool_per_class=[1, 4, 12]" --plan`
+    - `ccp study search --loss ms --trials 40 --workers 2`
     """
     from ccp_dml.config.recipes import parse_data, parse_losses
     from ccp_dml.plans.plan import refuse_changed

@@ -32,7 +32,11 @@ def train(
 ) -> None:
     """Train one network, score it on unseen classes, write a report.
 
-    Example: `ccp train glyphs c2-ccp --seed 1 --out runs/first`
+    Examples:
+
+    - `ccp train glyphs c2-ccp --seed 1 --out runs/first`
+    - `ccp train folder frozen c2-ccp --set data.root=photos`
+    - `ccp train --resume --out runs/first`
     """
     from ccp_dml.config.layers import resolve
     from ccp_dml.foundation.locks import alone_in

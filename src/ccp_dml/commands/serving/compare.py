@@ -23,7 +23,11 @@ def compare(
 ) -> None:
     """Say whether two images show the same class, and how sure that is.
 
-    Example: `ccp compare a.jpg b.jpg --model runs/birds`
+    Examples:
+
+    - `ccp compare a.jpg b.jpg --model runs/birds`
+    - `ccp compare a.jpg b.jpg --model birds-model --false-match-rate 0.001`
+    - `ccp compare a.jpg b.jpg --model runs/birds --json`
     """
     from ccp_dml.serving.stored_model import load
 

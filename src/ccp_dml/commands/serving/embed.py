@@ -31,7 +31,11 @@ def embed(
     Labels are the names of subfolders, or the column `label` of a CSV file. Interrupted, the same command goes on where
     it stopped. `ccp train features --set data.path=FILE.npz` trains on the result.
 
-    Example: `ccp embed runs/birds photos/ --out birds.npz`
+    Examples:
+
+    - `ccp embed runs/birds photos/ --out birds.npz`
+    - `ccp embed birds-model table.csv --out birds.npz --skip-broken`
+    - `ccp embed runs/birds 'photos/*.jpg' --out birds.npz --batch-size 64`
     """
     from ccp_dml.commands.progress import CountingProgress
     from ccp_dml.serving.exports.vectors_file import write_vectors

@@ -23,7 +23,11 @@ def export(
 
     What was written is loaded again and compared with the run; if anything differs, nothing is left behind.
 
-    Example: `ccp export runs/birds --out birds-model --onnx`
+    Examples:
+
+    - `ccp export runs/birds --out birds-model`
+    - `ccp export runs/birds --out birds-model --onnx --torch`
+    - `ccp export runs/birds --out birds-model --images photos`
     """
     from ccp_dml.serving.exports.export import BATCHES, export_run
 

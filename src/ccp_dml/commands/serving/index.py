@@ -63,7 +63,11 @@ def build(
     Vectors that `ccp embed` wrote with the same model are taken as they are, unless an image has changed since.
     Interrupted or killed, the same command goes on where it stopped.
 
-    Example: `ccp index runs/birds photos --out birds.index`
+    Examples:
+
+    - `ccp index runs/birds photos --out birds.index`
+    - `ccp index runs/birds table.csv --out birds.index`
+    - `ccp index birds-model photos --out birds.index --approximate hnsw`
     """
     from ccp_dml.serving.exports.vectors_file import read_vectors
     from ccp_dml.serving.listed_images import each_once, list_images
@@ -96,7 +100,11 @@ def refresh(
 ) -> None:
     """Look at every indexed file again, and embed those that have changed.
 
-    Example: `ccp index refresh birds.index --drop-missing`
+    Examples:
+
+    - `ccp index refresh birds.index`
+    - `ccp index refresh birds.index --drop-missing`
+    - `ccp index refresh birds.index --model birds-model`
     """
     from ccp_dml.serving.search import index_writer
     from ccp_dml.serving.search.index_store import read_manifest
@@ -115,7 +123,11 @@ def remove(
 ) -> None:
     """Remove images from an index; the files stay.
 
-    Example: `ccp index remove birds.index photos/wren --where 'year < 2010'`
+    Examples:
+
+    - `ccp index remove birds.index photos/wren`
+    - `ccp index remove birds.index --where 'year < 2010'`
+    - `ccp index remove birds.index photos/a.jpg photos/b.jpg`
     """
     from ccp_dml.serving.search.index_writer import remove_images
 
@@ -128,7 +140,11 @@ def remove(
 def show(folder: Folder, as_json: Json = False) -> None:
     """Say what an index holds, of which model, and which images are missing.
 
-    Example: `ccp index show birds.index`
+    Examples:
+
+    - `ccp index show birds.index`
+    - `ccp index show birds.index --json`
+    - `ccp index show backup/birds.index`
     """
     from ccp_dml.serving.search.index import SearchIndex
 
@@ -170,7 +186,11 @@ def push(
 
     A cluster's token is read from MILVUS_TOKEN. Afterwards, `ccp search URI` and `ccp serve URI` search there.
 
-    Example: `ccp index push birds.index http://localhost:19530`
+    Examples:
+
+    - `ccp index push birds.index http://localhost:19530`
+    - `ccp index push birds.index milvus.db`
+    - `ccp index push birds.index http://localhost:19530#birds`
     """
     from ccp_dml.commands.progress import CountingProgress
     from ccp_dml.serving.search import vector_engine

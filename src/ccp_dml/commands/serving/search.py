@@ -33,7 +33,11 @@ def search(
 ) -> None:
     """Find the indexed images that are nearest to a picture.
 
-    Example: `ccp search birds.index query.jpg -k 20 --where 'species = "wren"' --within 0.01`
+    Examples:
+
+    - `ccp search birds.index query.jpg`
+    - `ccp search birds.index query.jpg -k 20 --within 0.01 --html found.html`
+    - `ccp search birds.index query.jpg --where 'species = "wren"' --json`
     """
     from ccp_dml.serving.search.vector_engine import open_gallery
     from ccp_dml.serving.web.results_page import write_results_page

@@ -37,7 +37,11 @@ def serve(
 ) -> None:
     """Answer queries of programs, and show a search page, until Ctrl-C.
 
-    Example: `ccp serve birds.index --port 8080`
+    Examples:
+
+    - `ccp serve birds.index`
+    - `ccp serve birds.index --port 8080 --map pca`
+    - `ccp serve runs/birds --host 0.0.0.0`
     """
     if map_kind not in ("tsne", "pca"):
         raise UserError(f"--map {map_kind} is unknown; give tsne or pca.")
