@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 
 SCORES = ("map_at_r", "precision_at_1", "r_precision")
@@ -20,7 +21,13 @@ SCORE_TITLES = {"map_at_r": "MAP@R", "r_precision": "P@R", "precision_at_1": "P@
 
 
 @torch.no_grad()
-def embed(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, raw: bool = False) -> tuple[Tensor, Tensor]:
+def embed(
+    network: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    raw: bool = False,
+    processes: Processes = ALONE,
+) -> tuple[Tensor, Tensor]:
     """Embed all batches, in their order, with the network in inference mode: embeddings (N, D) and labels (N,).
 
     Afterwards every layer is in the mode it was in before, so that training can go on.
@@ -29,6 +36,7 @@ def embed(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, raw: 
         network: an `Embedder`, or any module that embeds a batch.
         batches: (inputs, labels) pairs.
         raw: un-normalised embeddings, as k-center wants them (D6).
+        processes: each embeds batches of its own; all get the embeddings of all, in rank order.
     """
     device = next((value.device for value in network.parameters()), torch.device("cpu"))
     transform: Callable[[Tensor], Tensor] = cast(Callable[[Tensor], Tensor], network.raw) if raw else network
@@ -37,9 +45,9 @@ def embed(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, raw: 
         for inputs, batch_labels in batches:
             embeddings.append(transform(inputs.to(device, non_blocking=True)))
             labels.append(batch_labels)
-    if not embeddings:
+    if not embeddings and processes.count == 1:
         raise UserError("there are no batches to embed: give at least one pair (inputs, labels).")
-    return torch.cat(embeddings), torch.cat(labels).to(device)
+    return processes.gather_rows(embeddings, device), processes.gather_rows(labels, device)
 
 
 @contextmanager
@@ -59,11 +67,30 @@ def score(
     queries: Iterable[tuple[Tensor, Tensor]],
     gallery: Iterable[tuple[Tensor, Tensor]] | None = None,
     k: tuple[int, ...] = (1,),
+    processes: Processes = ALONE,
 ) -> RetrievalScores:
-    """Score a network: its queries against a gallery, or against one another."""
-    embeddings, labels = embed(network, queries)
-    ref_embeddings, ref_labels = (None, None) if gallery is None else embed(network, gallery)
-    return retrieval_scores(embeddings, labels, ref_embeddings, ref_labels, k)
+    """Score a network: its queries against a gallery, or against one another.
+
+    Several processes embed batches of their own and look for neighbours of a part of the queries; all get the same
+    scores, equal to those of one process to the last bit.
+    """
+    queried = embed(network, queries, processes=processes)
+    references = (None, None) if gallery is None else embed(network, gallery, processes=processes)
+    return processes.same(score_together(queried, references, k, processes))
+
+
+def score_together(
+    queries: tuple[Tensor, Tensor],
+    references: tuple[Tensor | None, Tensor | None],
+    k: Sequence[int],
+    processes: Processes = ALONE,
+) -> RetrievalScores:
+    """Score embeddings and labels that every process holds; each finds the neighbours of its part of the queries."""
+
+    def join(own: Tensor) -> Tensor:
+        return processes.gather_rows([own], own.device)
+
+    return retrieval_scores(*queries, *references, k, part=processes.share_of, join=join)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.gradients import add_to_gradients
@@ -58,6 +59,7 @@ class IterativeProjections:
             paper: the last solution alone.
         space: where k-center measures distances (D6).
         seed: for the very first pick of the first selection (D5).
+        processes: those that train together; they share the work of a selection, and end a problem together.
         after_reselection: called when the proxies have been moved, for instance to reset their Adam moments (D12).
         after_problem: called when a problem has ended, while its best weights and proxies are still at hand; for the
             problem that a run was stopped at, again when the run goes on.
@@ -83,6 +85,7 @@ class IterativeProjections:
         averaged: int = 1,
         space: Space = "raw",
         seed: int = 0,
+        processes: Processes = ALONE,
         after_reselection: Callable[[], None] | None = None,
         after_problem: Callable[[], None] | None = None,
     ) -> None:
@@ -93,7 +96,7 @@ class IterativeProjections:
         if self.pace.staleness is not None and embed_origins is None:
             raise ValueError("a pace by staleness needs embed_origins, which shows the proxies' images again")
         self.proxies, self.pull, self.embed_pool, self.embed_origins = proxies, pull, embed_pool, embed_origins
-        self.rewind, self.space, self.seed = rewind, space, seed
+        self.rewind, self.space, self.seed, self.processes = rewind, space, seed, processes
         self.remembered, self.averaged = remembered, averaged
         self.after_reselection, self.after_problem = after_reselection, after_problem
         self.max_evaluations, self.start_evaluations = max_evaluations, start_evaluations
@@ -163,6 +166,7 @@ class IterativeProjections:
             self.proxies.per_class,
             space=self.space,
             generator=generator(self.seed, "first pick"),
+            processes=self.processes,
         )
         self.proxies.place(selection.vectors)
         self.selected_proxies = self._present_proxies()
@@ -229,7 +233,8 @@ class IterativeProjections:
         sample, present = self.embed_origins(self.problem, images)
         sample = sample.to(placed.device)
         proxies = self.proxies.vectors.detach()
-        self.drift = measure_drift(placed.flatten(0, 1)[sample], proxies.flatten(0, 1)[sample], present)
+        drift = measure_drift(placed.flatten(0, 1)[sample], proxies.flatten(0, 1)[sample], present)
+        self.drift = self.processes.same(drift)
 
     def _present_proxies(self) -> Tensor | None:
         """Copy the proxies, so that further training does not change the copy; None as long as there are none."""

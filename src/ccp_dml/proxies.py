@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.distances import clip_normalise, l2_normalise
 from ccp_dml.functional.geometry import mean_distance_within
-from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
+from ccp_dml.functional.kcenter import covering_radius, first_picks, greedy_k_center
 
 Space = Literal["raw", "normalised"]
 ProxyLength = Literal["embedded", "unit"]
@@ -84,6 +85,7 @@ def select_proxies(
     *,
     space: Space = "raw",
     generator: torch.Generator | None = None,
+    processes: Processes = ALONE,
 ) -> Selection:
     """Choose the next problem's proxies by greedy k-center, class by class (Algorithm 2).
 
@@ -92,12 +94,17 @@ def select_proxies(
         previous: the previous problem's proxies (C, P, D), which the new ones should be far from; None at first (D5).
         space: where distances are measured (D6): the un-normalised embeddings, or the loss's normalised ones.
         generator: draws the first pick when there is no previous set.
+        processes: each holds the whole pool and chooses for a range of the classes; all get all proxies.
     """
     place = clip_normalise if space == "normalised" else torch.Tensor.detach
-    taken = greedy_k_center(place(pool), None if previous is None else place(previous), per_class, generator=generator)
+    own = processes.share_of(len(pool))
+    first = first_picks(len(pool), pool.shape[1], generator)[own]  # drawn for all: who chooses must not matter
+    before = None if previous is None else place(previous[own])
+    chosen = greedy_k_center(place(pool[own]), before, per_class, first=first)
+    taken = processes.gather_rows([chosen], pool.device)
     vectors = pool.gather(1, taken.unsqueeze(-1).expand(-1, -1, pool.shape[-1]))  # (C, P, D)
-    radius = covering_radius(clip_normalise(pool), clip_normalise(vectors)).mean()
-    return Selection(vectors, taken, float(radius))
+    radii = covering_radius(clip_normalise(pool[own]), clip_normalise(vectors[own]))
+    return Selection(vectors, taken, float(processes.gather_rows([radii], pool.device).mean()))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ccp_dml.errors import NonFiniteError
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.stopwatch import Stopwatch
+from ccp_dml.functional.distances import at_least_float32
 from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.losses.activity import MeasuredPairs, PairActivity, pair_activity, recorded_pairs
@@ -76,6 +78,7 @@ class Trainer:
         clip_norm: largest global norm of the gradient (D15).
         warm_up_steps: for so many steps at first, the parameters `resting` are not trained.
         resting: normally the backbone's, so that the last layer and the proxies get ready first.
+        processes: those that train together. Each embeds its own part of a batch, and then goes on with the whole.
         after_step: called with the number of steps taken, for progress displays.
         after_evaluation: called when the problem has seen the score, for logs and checkpoints.
     """
@@ -97,6 +100,7 @@ class Trainer:
         clip_norm: float = 10.0,
         warm_up_steps: int = 0,
         resting: Sequence[nn.Parameter] = (),
+        processes: Processes = ALONE,
         after_step: Callable[[int], None] | None = None,
         after_evaluation: Callable[[Evaluation], None] | None = None,
     ) -> None:
@@ -105,7 +109,7 @@ class Trainer:
         self.evaluate_every, self.max_steps = evaluate_every, max_steps
         self.weight_decay, self.decayed, self.clip_norm = weight_decay, list(decayed), clip_norm
         self.warm_up_steps, self.resting = warm_up_steps, list(resting)
-        self.after_step, self.after_evaluation = after_step, after_evaluation
+        self.processes, self.after_step, self.after_evaluation = processes, after_step, after_evaluation
         self.step = 0
         self.evaluated_step = 0  # the step of the last evaluation
         self.measured: list[Tensor] = []  # per step since then: largest embedding entry, loss, gradient norm
@@ -165,7 +169,7 @@ class Trainer:
     def take_step(self) -> Tensor:
         """Take one step of the optimiser; measure (3,): largest embedding entry, loss and gradient norm."""
         inputs, labels = self.fabric.to_device(self._next_batch())
-        embeddings = self.network(inputs)
+        embeddings, labels = self.processes.gather(self.network(inputs)), self.processes.gather(labels)
         loss = self.objective(embeddings, labels)
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
@@ -178,7 +182,9 @@ class Trainer:
         add_to_gradients(self.decayed, self.decayed, self.weight_decay)
         norm = nn.utils.clip_grad_norm_(self.trained, self.clip_norm)
         self.optimizer.step()
-        return torch.stack([embeddings.detach().abs().amax().float(), loss.detach().float(), norm.float()])
+        return torch.stack(
+            [at_least_float32(value) for value in (embeddings.detach().abs().amax(), loss.detach(), norm)]
+        )
 
     def _next_batch(self) -> tuple[Tensor, Tensor]:
         if self._stream is None:

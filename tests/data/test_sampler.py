@@ -132,9 +132,15 @@ def test_ranks_share_out_whole_classes_of_the_same_global_batch():
         assert not set(labels[left].tolist()) & set(labels[right].tolist())
 
 
-def test_classes_that_ranks_cannot_share_are_an_error():
-    with pytest.raises(UserError, match=r"`classes_per_batch`=4 .* 3 processes: make it a multiple of 3"):
-        ClassBalancedBatches(labels_of_sizes([8] * 8), 4, 3, seed=1, rank=0, world_size=3)
+def test_ranks_share_rows_where_classes_do_not_divide():
+    whole = ClassBalancedBatches(labels_of_sizes([8] * 8), 4, 3, seed=1).batch(0, 0)
+    parts = [ClassBalancedBatches(labels_of_sizes([8] * 8), 4, 3, seed=1, rank=rank, world_size=6) for rank in range(6)]
+    assert torch.equal(torch.cat([part.batch(0, 0) for part in parts]), whole)
+
+
+def test_a_batch_that_ranks_cannot_share_is_an_error():
+    with pytest.raises(UserError, match=r"`classes_per_batch`=4 times `images_per_class`=3 .* among 5 processes"):
+        ClassBalancedBatches(labels_of_sizes([8] * 8), 4, 3, seed=1, rank=0, world_size=5)
 
 
 def test_too_few_classes_are_an_error_that_names_the_setting():

@@ -1,23 +1,30 @@
 """`ccp train`."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ccp_dml.commands.console import Recipes, Settings, TrustCode, err, out, take_termination_as_interrupt
-from ccp_dml.errors import UserError
+from ccp_dml.errors import NonFiniteError, UserError
 
 if TYPE_CHECKING:
     from ccp_dml.config.layers import Resolved
     from ccp_dml.config.schema import Config
+    from ccp_dml.foundation.process_group import Processes
 
 OWN_DATA = ("folder", "csv")
 """Recipes of one's own images, which leave open how to train on them."""
 
 SECONDS_FOR_LOADERS = 10.0
 """The processes that load images hold a killed run's lock until they notice that they are alone."""
+
+SECONDS_FOR_THE_FIRST = 3.0
+"""What ends a run is mostly a mistake that all processes find. While the others wait, the first one says it, and then
+torchrun ends them; what one of the others has found alone it says itself after that."""
 
 
 def train(
@@ -28,6 +35,15 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out exactly where it stopped.")
     ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes", metavar="N", min=1, help="Train the one network over N processes, one per GPU or some cores."
+        ),
+    ] = None,
+    max_restarts: Annotated[
+        int, typer.Option("--max-restarts", metavar="N", min=0, help="With --processes: go on so often after a crash.")
+    ] = 0,
     trust_code: TrustCode = False,
 ) -> None:
     """Train one network, score it on unseen classes, write a report.
@@ -37,13 +53,19 @@ def train(
     - `ccp train glyphs c2-ccp --seed 1 --out runs/first`
     - `ccp train folder frozen c2-ccp --set data.root=photos`
     - `ccp train --resume --out runs/first`
+    - `ccp train cub c2-ccp --set data.root=DIR --processes 4 --out runs/four`; under torchrun, it joins its processes
     """
     from ccp_dml.config.layers import resolve
-    from ccp_dml.foundation.locks import alone_in
+    from ccp_dml.foundation.launcher import run_together
+    from ccp_dml.foundation.process_group import started_together
     from ccp_dml.records.logbook import free_folder
     from ccp_dml.runs.datasets import with_sizes
     from ccp_dml.runs.loss_arguments import complete
 
+    if started_together() > 1 and out_folder is None:
+        raise UserError("Several processes need --out DIR, the folder of the run that they train together.")
+    if max_restarts and processes is None:
+        raise UserError("--max-restarts needs --processes N; torchrun has an option of the same name.")
     if resume and out_folder is None:
         raise UserError("--resume needs --out DIR, the folder of the run to continue.")
     given = bool(recipes or settings or seed is not None)
@@ -54,8 +76,14 @@ def train(
         wanted = complete(resolved.config)
         wanted = wanted.model_copy(update={"data": with_sizes(wanted.data)})
     folder = out_folder or free_folder(recipes or ["run"])
-    with alone_in(folder, SECONDS_FOR_LOADERS):
+    if processes is None or started_together() > 1:
         return train_in(folder, wanted, resume, trust_code)
+    arguments = [*(recipes or []), *(part for setting in settings or [] for part in ("--set", setting))]
+    arguments += ["--out", str(folder), *([] if seed is None else ["--seed", str(seed)])]
+    arguments += ["--resume"] * resume + ["--trust-code"] * trust_code
+    if code := run_together("ccp_dml", ["train", *arguments], processes, max_restarts):
+        raise typer.Exit(code)
+    return None
 
 
 def refuse_without_mode(resolved: "Resolved") -> None:
@@ -70,26 +98,60 @@ def refuse_without_mode(resolved: "Resolved") -> None:
 
 
 def train_in(folder: Path, wanted: "Config | None", resume: bool, trust_code: bool = False) -> None:
+    """Train in `folder`, which no other run may use, together with the processes that torchrun has started, if any.
+
+    The first process holds the lock and talks. When torchrun starts all of them again because one has died, they go on
+    where the run stopped.
+    """
+    from ccp_dml.foundation.locks import alone_in
+    from ccp_dml.foundation.process_group import join, leave, lost_another, times_restarted
+    from ccp_dml.records import layout
+
+    processes = join()
+    out.quiet = err.quiet = not processes.is_first
+    resume = processes.same(resume or (times_restarted() > 0 and (folder / layout.CONFIG).exists()))
+    try:
+        with alone_in(folder, SECONDS_FOR_LOADERS) if processes.is_first else nullcontext():
+            train_with(processes, folder, wanted, resume, trust_code)
+    except (UserError, NonFiniteError):
+        if not processes.is_first:
+            sleep(SECONDS_FOR_THE_FIRST)
+            err.quiet = False
+        raise
+    except RuntimeError as error:
+        if not lost_another(error):
+            raise
+        err.print("Another process of this run has ended before its time.", style="red", highlight=False)
+        raise typer.Exit(1) from None
+    leave()
+
+
+def train_with(
+    processes: "Processes", folder: Path, wanted: "Config | None", resume: bool, trust_code: bool = False
+) -> None:
     """Start the run `wanted`, or go on with the one in `folder`."""
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.records.code_copies import code_of
     from ccp_dml.records.logbook import Logbook, sweep
     from ccp_dml.runs.training import train as run
 
-    sweep(folder)
-    if resume:
-        logbook = Logbook.reopen(folder)
-        if logbook.result is not None and wanted is None:
-            if logbook.best_is_intact():
-                err.print(f"{folder} is finished already.", highlight=False, soft_wrap=True)
-                return print_result(folder, logbook.result)
-            err.print(f"{logbook.best_file} is lost or damaged, and is written again.", highlight=False, soft_wrap=True)
-        go_on = logbook.config_to_resume
-        config = go_on(trust_code=trust_code) if wanted is None else logbook.continue_with(wanted)
-    else:
-        assert wanted is not None
-        config = wanted
-        logbook = Logbook.open_new(folder, config, ["ccp", *sys.argv[1:]])
+    with processes.first_goes_first():
+        if processes.is_first:
+            sweep(folder)
+        if resume:
+            logbook = Logbook.reopen(folder)
+            if logbook.result is not None and wanted is None:
+                if logbook.best_is_intact():
+                    err.print(f"{folder} is finished already.", highlight=False, soft_wrap=True)
+                    return print_result(folder, logbook.result)
+                lost = f"{logbook.best_file} is lost or damaged, and is written again."
+                err.print(lost, highlight=False, soft_wrap=True)
+            go_on = logbook.config_to_resume
+            config = go_on(trust_code=trust_code) if wanted is None else logbook.continue_with(wanted)
+        else:
+            assert wanted is not None
+            config = wanted
+            logbook = Logbook.open_new(folder, config, ["ccp", *sys.argv[1:]])
     watcher = ProgressWatcher(err)
     take_termination_as_interrupt()
     try:

@@ -1,7 +1,6 @@
 """Load rows as batches, in the main process or in workers, with the same result."""
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -12,21 +11,29 @@ from ccp_dml.data.labelled import LabelledSet, Source
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.views import FeatureViews
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.process_group import ALONE, Processes, usable_cores
 from ccp_dml.foundation.randomness import seeds_of_rows
 
 Batch = tuple[Tensor, Tensor]  # inputs (B, ...), labels (B,)
 Request = tuple[list[int], list[int] | None]  # rows of one batch; the seeds of their augmentation, None for evaluation
 
 
-def auto_workers(source: Source) -> int:
-    """Count the loader processes that pay off: none if loading is indexing, otherwise one per usable core up to 8."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 0 if source.in_memory else min(usable, 8)
+def auto_workers(source: Source, shared_by: int = 1) -> int:
+    """Count the loader processes that pay off: none if loading is indexing, otherwise one per usable core up to 8.
+
+    Where the cores are `shared_by` several training processes, each has its part of the loaders, and at least one.
+    """
+    return 0 if source.in_memory else max(1, min(usable_cores(), 8 * shared_by) // shared_by)
 
 
-def loader_processes(wanted: int | None, source: Source) -> int:
-    """Count the processes that load from `source`: as many as `wanted`, or as pay off. Features never need any."""
-    return auto_workers(source) if wanted is None or isinstance(source, FeatureViews) else wanted
+def loader_processes(wanted: int | None, source: Source, shared_by: int = 1) -> int:
+    """Count the processes that load from `source`: as many as `wanted`, or as pay off. Features never need any.
+
+    What is `wanted` for a machine is divided among the training processes that it is `shared_by`, rounded up.
+    """
+    if wanted is None or isinstance(source, FeatureViews):
+        return auto_workers(source, shared_by)
+    return -(-wanted // shared_by)
 
 
 class TrainingBatches:
@@ -67,9 +74,15 @@ class TrainingBatches:
         self._iterator = None  # what was prepared for the old place is of no use
 
 
-def evaluation_batches(data: LabelledSet, batch_size: int, workers: int = 0) -> Iterator[Batch]:
-    """Load all of `data` once, in order, under the evaluation transform: inputs (B, ...) and labels (B,)."""
-    return load_rows(data, torch.arange(len(data)), None, batch_size, workers)
+def evaluation_batches(
+    data: LabelledSet, batch_size: int, workers: int = 0, processes: Processes = ALONE
+) -> Iterator[Batch]:
+    """Load all of `data` once, in order, under the evaluation transform: inputs (B, ...) and labels (B,).
+
+    Several processes get whole batches of one range each: the batches are the same however many processes there are.
+    """
+    rows = torch.arange(len(data))[processes.share_of(len(data), batch_size)]
+    return load_rows(data, rows, None, batch_size, workers)
 
 
 def load_rows(
@@ -80,6 +93,8 @@ def load_rows(
     With `seeds` (n,) under the training augmentation, otherwise under the evaluation transform. What a row looks like
     depends neither on `batch_size` nor on the other rows.
     """
+    if len(rows) == 0:
+        return  # a range of rows may be empty, and splitting it would give one empty batch
     seeds_of_batches = itertools.repeat(None) if seeds is None else map(Tensor.tolist, seeds.split(batch_size))
     requests = list(zip(map(Tensor.tolist, rows.split(batch_size)), seeds_of_batches, strict=False))
     loader = _loader(data, requests, min(workers, len(requests)), pin_memory=False, persistent=False)

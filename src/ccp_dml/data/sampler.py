@@ -39,7 +39,7 @@ class ClassBalancedBatches:
     come without replacement until the class is used up. Iterating yields what is left of the current epoch and moves
     on to the next one, so that a restored state goes on with exactly the batch that would have come.
 
-    With `world_size` processes, each `rank` gets whole classes of the same global batch.
+    With `world_size` processes, each `rank` gets equally many consecutive rows of the same global batch.
     """
 
     def __init__(
@@ -58,19 +58,20 @@ class ClassBalancedBatches:
                 f"`classes_per_batch`={classes_per_batch} needs as many training classes, but there are only "
                 f"{len(classes)}: lower it to {len(classes)} or less, or add classes"
             )
-        if classes_per_batch % world_size:
-            raise UserError(
-                f"`classes_per_batch`={classes_per_batch} cannot be shared out in whole classes among {world_size} "
-                f"processes: make it a multiple of {world_size}"
-            )
         self.classes_per_batch = classes_per_batch
         self.images_per_class = images_per_class
+        if self.batch_size % world_size:
+            raise UserError(
+                f"`classes_per_batch`={classes_per_batch} times `images_per_class`={images_per_class} images cannot be "
+                f"shared out equally among {world_size} processes: choose a batch whose size is a multiple of "
+                f"{world_size}, or another number of processes"
+            )
         self.seed = seed
         self.epoch = 0
         self.position = 0
         self._class_ids: list[int] = classes.tolist()
         self._rows_of_class = [rows.tolist() for rows in labels.argsort(stable=True).split(counts.tolist())]
-        share = classes_per_batch // world_size * images_per_class
+        share = self.batch_size // world_size
         self.own = slice(rank * share, (rank + 1) * share)  # this rank's rows of a global batch
         self._length = max(1, len(labels) // self.batch_size)
         self._planned: tuple[int, Tensor] | None = None
@@ -91,7 +92,7 @@ class ClassBalancedBatches:
         return self._length
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Yield what is left of the epoch, batches of (classes_per_batch / world_size * images_per_class,) rows."""
+        """Yield what is left of the epoch, batches of (batch_size / world_size,) rows."""
         epoch = self.epoch
         while self.epoch == epoch:
             rows = self.batch(epoch, self.position)

@@ -11,11 +11,18 @@ _TAKEN = -1.0  # below every distance, so that a position is never picked twice,
 
 
 @torch.no_grad()
-def greedy_k_center(pool: Tensor, previous: Tensor | None, k: int, generator: torch.Generator | None = None) -> Tensor:
+def greedy_k_center(
+    pool: Tensor,
+    previous: Tensor | None,
+    k: int,
+    generator: torch.Generator | None = None,
+    first: Tensor | None = None,
+) -> Tensor:
     """Pick positions (C, k) in each class's pool, each the point that is farthest from all picked before.
 
     `pool` is (C, b, D). `previous` (C, p, D) counts as picked already. Without it, the first pick is drawn with
-    `generator` (D5), or is position 0 when there is none. Of equally far points the lower position is taken.
+    `generator` (D5), unless `first` (C,) gives it, or is position 0 when there is neither. Of equally far points the
+    lower position is taken.
     """
     if pool.dim() != 3:
         raise ValueError(f"pool must be (classes, points, dimensions), got shape {tuple(pool.shape)}")
@@ -28,7 +35,9 @@ def greedy_k_center(pool: Tensor, previous: Tensor | None, k: int, generator: to
         raise ValueError(f"previous must be ({classes}, centres, {dimensions}), got shape {tuple(previous.shape)}")
     if k == 0:
         return torch.empty(classes, 0, dtype=torch.int64, device=pool.device)
-    firsts = None if previous is not None else _first_pick(classes, points, generator).to(pool.device)
+    firsts = None
+    if previous is None:
+        firsts = (first_picks(classes, points, generator) if first is None else first).to(pool.device)
     size = max(1, _BLOCK_ELEMENTS.get(pool.device.type, _BLOCK_ELEMENTS["cuda"]) // max(1, points * dimensions))
     picks = [
         _picked(
@@ -76,7 +85,8 @@ def covering_radius(points: Tensor, centres: Tensor, mask: Tensor | None = None)
     return nearest.amax(dim=1)
 
 
-def _first_pick(classes: int, points: int, generator: torch.Generator | None) -> Tensor:
+def first_picks(classes: int, points: int, generator: torch.Generator | None) -> Tensor:
+    """Draw the position (classes,) that each class begins with when nothing has been picked before."""
     if generator is None:
         return torch.zeros(classes, dtype=torch.int64)
     return torch.randint(points, (classes,), generator=generator, device=generator.device)

@@ -30,6 +30,8 @@ def retrieval_scores(
     k: Sequence[int] = (1,),
     block: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    part: Callable[[int], slice] | None = None,
+    join: Callable[[Tensor], Tensor] | None = None,
 ) -> RetrievalScores:
     """Score `embeddings` (N, D), `labels` (N,) as queries against `ref_embeddings` (M, D), `ref_labels` (M,).
 
@@ -40,6 +42,9 @@ def retrieval_scores(
     Beside its arguments this needs the references once more in float32, and some 200 MB. `block` is the number of
     queries handled at a time; by default it follows from that budget. `progress` is called with the number of queries
     done and of all.
+
+    Several processes with the same arguments can divide the queries: `part` gives a process its range of so many
+    queries, and `join` puts the scores of all ranges (n, scores) one after the other, in float64.
     """
     own = ref_embeddings is None
     if (ref_embeddings is None) != (ref_labels is None):
@@ -69,22 +74,24 @@ def retrieval_scores(
 
     search = ExactSearch(embeddings, None if own else references)
     depths = true_references[order].clamp(min=max(k, default=1)).clamp_(max=search.available)
+    order, depths = (order, depths) if part is None else (order[part(len(order))], depths[part(len(order))])
+    scores = torch.zeros(len(embeddings), 3 + len(k), dtype=torch.float64, device=embeddings.device)
     done = 0
-    sums = torch.zeros(3 + len(k), dtype=torch.float64, device=embeddings.device)
-    for queries, _, nearest in search.nearest(order, depths, block):
+    for queries, _, nearest in search.nearest(order, depths, block) if len(order) else ():
         hits = ref_class[nearest] == query_class[queries].unsqueeze(1)  # (Q, depth)
-        sums += _score_sums(hits, true_references[queries], k)
+        scores[queries] = _scores(hits, true_references[queries], k)
         done += len(queries)
         if progress is not None:
             progress(done, len(order))
-    means = (sums / len(order)).tolist()
+    scores = scores[order] if join is None else join(scores[order])
+    means = scores.mean(dim=0).tolist()
     return RetrievalScores(
         map_at_r=means[0],
         r_precision=means[1],
         precision_at_1=means[2],
         recall_at=dict(zip(k, means[3:], strict=True)),
-        queries=len(order),
-        skipped=len(embeddings) - len(order),
+        queries=len(scores),
+        skipped=len(embeddings) - len(scores),
     )
 
 
@@ -111,8 +118,8 @@ def nearest_references(
     return distances, indices
 
 
-def _score_sums(hits: Tensor, wanted: Tensor, k: Sequence[int]) -> Tensor:
-    """Add up MAP@R, P@R, P@1 and each R@k over a block's queries, from `hits` (Q, depth) and R_i = `wanted` (Q,)."""
+def _scores(hits: Tensor, wanted: Tensor, k: Sequence[int]) -> Tensor:
+    """Score queries (Q, 3 + len(k)) by MAP@R, P@R, P@1 and each R@k, from `hits` (Q, depth) and R_i = `wanted` (Q,)."""
     ranks = torch.arange(1, hits.shape[1] + 1, device=hits.device)
     hits_in_r = hits & (ranks <= wanted.unsqueeze(1))
     precision_at_rank = hits_in_r.cumsum(1).double() / ranks
@@ -120,7 +127,7 @@ def _score_sums(hits: Tensor, wanted: Tensor, k: Sequence[int]) -> Tensor:
     r_precision = hits_in_r.sum(1).double() / wanted
     per_query = [average_precision, r_precision, hits[:, 0].double()]
     per_query += [hits[:, :at].any(dim=1).double() for at in k]
-    return torch.stack(per_query).sum(1)
+    return torch.stack(per_query, dim=1)
 
 
 def _renumbered(labels: Tensor, ref_labels: Tensor) -> tuple[int, Tensor, Tensor]:

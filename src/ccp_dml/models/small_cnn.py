@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
+from ccp_dml.functional.distances import at_least_float32
 
 WIDTHS = (16, 32, 64, 128)  # channels at 1/2, 1/4, 1/8 and 1/16 of the image's side
 GROUPS = 8  # of channels normalised together
@@ -43,7 +44,7 @@ class SmallCNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, 3, H, W), values 0..255 -> feature maps (B, 128, h, w)."""
-        return OUTPUT_SCALE * self.join_norm(self.join(self.layers(standardise(images))))
+        return OUTPUT_SCALE * self.join_norm(self.join(self.layers(standardise(images.to(self.join.weight.dtype)))))
 
 
 def standardise(images: Tensor) -> Tensor:
@@ -53,7 +54,7 @@ def standardise(images: Tensor) -> Tensor:
             f"the backbone small_cnn takes images (batch, 3, height, width) of at least {SMALLEST_SIDE} pixels a side, "
             f"but the data set gives {tuple(images.shape)}: choose another backbone"
         )
-    grey = images.float().mean(dim=1, keepdim=True)
+    grey = at_least_float32(images).mean(dim=1, keepdim=True)
     deviation, mean = torch.std_mean(grey, dim=(2, 3), correction=0, keepdim=True)
     return (grey - mean) / (deviation + 1)  # an empty image stays zero
 

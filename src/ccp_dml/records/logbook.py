@@ -24,6 +24,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from ccp_dml.foundation.digests import digest
 from ccp_dml.foundation.files import as_json, write_json, write_text
+from ccp_dml.foundation.process_group import current
 from ccp_dml.foundation.seals import DamagedError, check_safetensors
 from ccp_dml.records import code_copies, layout
 from ccp_dml.records.checksums import forget_checksums, write_checksums
@@ -336,6 +337,7 @@ def environment(command: Sequence[str]) -> dict[str, Any]:
         "cpu_threads": torch.get_num_threads(),
         "cpu_count": os.cpu_count(),
         "cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "processes": current().count,
         "executable": Path(sys.executable).name,
     }
 

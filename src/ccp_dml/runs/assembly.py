@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
@@ -15,13 +16,14 @@ from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.evaluation import embed, score
 from ccp_dml.foundation.checkpoint import random_states, restore_random_states
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.projections import IterativeProjections, Pace, ProximalPull
 from ccp_dml.proxies import pool_size
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.build import build_objective, build_optimizer
+from ccp_dml.runs.build import build_objective, build_optimizer, refuse_or_synchronise_batch_norm
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder
 from ccp_dml.runs.pool import TrainingPool
 from ccp_dml.runs.scoring import as_row
@@ -40,6 +42,7 @@ class TrainingRun:
         validation: chooses the best evaluation; it has a gallery only where it is a test half itself.
         logbook: gets a line and a checkpoint per evaluation.
         watcher: is told how the run goes.
+        processes: those that train together. All hold the same network and objective; the first one alone writes.
     """
 
     def __init__(
@@ -51,15 +54,22 @@ class TrainingRun:
         validation: TestSet,
         logbook: Logbook,
         watcher: Watcher,
+        processes: Processes = ALONE,
     ) -> None:
+        network = refuse_or_synchronise_batch_norm(network, fabric, processes)
         self.config, self.network, self.learned, self.validation = config, network, learned, validation
-        self.logbook, self.watcher = logbook, watcher
-        self.workers = loader_processes(config.run.workers, learned.source)
+        self.logbook, self.watcher, self.processes = logbook, watcher, processes
+        self.workers = loader_processes(config.run.workers, learned.source, processes.local_count)
         seed, ccp, train = config.run.seed, config.ccp, config.train
         alternating = ccp.mode == "alternating"
 
         sampler = ClassBalancedBatches(
-            learned.labels, train.classes_per_batch, train.images_per_class, derive_seed(seed, "sampler")
+            learned.labels,
+            train.classes_per_batch,
+            train.images_per_class,
+            derive_seed(seed, "sampler"),
+            processes.rank,
+            processes.count,
         )
         if sampler.small_classes:
             watcher.note(
@@ -72,7 +82,7 @@ class TrainingRun:
         objective, self.proxies = build_objective(config, len(learned.class_names), steps_per_epoch=len(sampler))
         scaled_gradients = config.run.precision == "16-mixed"
         self.optimizer = build_optimizer(config.optim, network, objective, scaled_gradients=scaled_gradients)
-        objective.to(fabric.device)
+        objective.to(fabric.device, torch.float64 if config.run.precision == "64-true" else None)
         self.wrapped_network, wrapped_optimizer = fabric.setup(network, self.optimizer)
         self.wrapped_network.mark_forward_method("raw")
         pull = ProximalPull(network, ccp.weight) if alternating else None
@@ -82,6 +92,7 @@ class TrainingRun:
             seed,
             config.run.evaluation_batch,
             self.workers,
+            processes,
         )
         self.maps = ProblemRecorder(config, logbook.folder, learned, validation.queries, self.embed_rows)
 
@@ -100,6 +111,7 @@ class TrainingRun:
             clip_norm=config.optim.clip_norm,
             warm_up_steps=round(train.warm_up_epochs * len(sampler)),
             resting=list(network.backbone.parameters()),
+            processes=processes,
             after_step=watcher.step,
             after_evaluation=self.record_evaluation,
         )
@@ -121,12 +133,14 @@ class TrainingRun:
             averaged=ccp.averaged_solutions,
             space=ccp.space,
             seed=derive_seed(seed, "selection"),
+            processes=processes,
             after_reselection=self.reset_moments_of_proxies if ccp.reset_moments else None,
             after_problem=self.map_problem if config.run.map_points else None,
         )
 
     def run(self) -> None:
         """Train to the end, and leave the weights of the best evaluation in the network."""
+        self.seed_other_processes()
         try:
             best = self.projections.run()
         except NonFiniteError as error:
@@ -151,23 +165,43 @@ class TrainingRun:
         ]
 
     def evaluate(self) -> RetrievalScores:
-        """Score the network on the validation set."""
+        """Score the network on the validation set.
+
+        All processes have computed the same weights. On GPUs that add up in random order the last digits may differ,
+        which must not grow from evaluation to evaluation: all go on with the first one's.
+        """
+        modules = (self.network, self.trainer.objective)
+        self.processes.share([*self.trainer.trained, *(value for module in modules for value in module.buffers())])
         gallery = self.validation.gallery
         references = None if gallery is None else self.batches_of(gallery)
-        return score(self.wrapped_network, self.batches_of(self.validation.queries), references)
+        queries = self.batches_of(self.validation.queries)
+        return score(self.wrapped_network, queries, references, processes=self.processes)
 
     def batches_of(self, data: LabelledSet) -> Iterator[Batch]:
-        """Load all of `data` in order, as evaluations see it."""
-        return evaluation_batches(data, self.config.run.evaluation_batch, self.workers)
+        """Load this process's part of `data` in order, as evaluations see it."""
+        return evaluation_batches(data, self.config.run.evaluation_batch, self.workers, self.processes)
 
     def record_evaluation(self, evaluation: Evaluation) -> None:
         """Write an evaluation's line, the best weights, then a checkpoint: a kill in between loses nothing."""
+        self.seed_other_processes()
+        if not self.processes.is_first:
+            return
         row = log_row(evaluation, self.projections)
         self.logbook.record(row)
         self.watcher.evaluation(row, self.projections.run_patience.best)
         if evaluation.is_best:
             self.logbook.save_best(self.projections.best_of_run)
         self.logbook.save(self.state_dict())
+
+    def seed_other_processes(self) -> None:
+        """Let layers that draw while they train, dropout for instance, draw differently in each process.
+
+        A checkpoint keeps the state of the first process's generator. The others' follow from the step of the last
+        evaluation, so that a resumed run draws what the undisturbed one would have drawn.
+        """
+        if not self.processes.is_first:
+            purpose = ("layers that draw while they train", self.processes.rank, self.trainer.step)
+            torch.manual_seed(derive_seed(self.config.run.seed, *purpose))
 
     def reset_moments_of_proxies(self) -> None:
         """Forget what Adam remembers of the proxies, which have just been moved (D12)."""
@@ -176,7 +210,8 @@ class TrainingRun:
 
     def map_problem(self) -> None:
         """Leave a map of the problem that has just ended in the run's folder."""
-        self.maps.record(self.projections)
+        if self.processes.is_first:
+            self.maps.record(self.projections)
 
     def state_dict(self) -> dict[str, Any]:
         """Collect everything that decides how the run goes on."""

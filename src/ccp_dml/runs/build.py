@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning_fabric.plugins.precision.double import DoublePrecision
+from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from ccp_dml.config.layers import naming_keys
@@ -19,6 +22,7 @@ from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation import own_code
+from ccp_dml.foundation.process_group import ALONE, PATIENCE, Processes, current, started_together
 from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.losses.memory import CrossBatchMemory
 from ccp_dml.losses.pml import Miner, PmlLoss, pml_miners, settable_arguments
@@ -175,8 +179,25 @@ def build_optimizer(
     return torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=not scaled_gradients)
 
 
+DDP_ARGUMENTS = inspect.signature(nn.parallel.DistributedDataParallel).parameters
+"""What torch's wrapper takes: the name of one argument changed."""
+
+
+class TrueDouble(DoublePrecision):
+    """Double precision to the end: Fabric's own gives embeddings back in single precision."""
+
+    def convert_output(self, data: Any) -> Any:
+        return data
+
+
 def build_fabric(device: str, precision: Any) -> Fabric:
-    """Set up one process on one device, in the given precision."""
+    """Set up this process on one device, in the given precision, together with the processes that it has joined."""
+    processes = current()
+    if started_together() != processes.count:
+        raise UserError(
+            f"This was started as one of {started_together()} processes, each of which would train a run of its own: "
+            "`ccp train` is what trains one network over several processes; start other commands without torchrun."
+        )
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda", "mps") or (number and not (kind == "cuda" and number.isdigit())):
         raise UserError(f"run.device = {device!r} is no device; use auto, cpu, cuda, cuda:N or mps.")
@@ -186,9 +207,62 @@ def build_fabric(device: str, precision: Any) -> Fabric:
         )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise UserError("run.device = 'mps': this machine has no Apple GPU that torch can use; use auto.")
+    in_precision = {"plugins": [TrueDouble()]} if precision == "64-true" else {"precision": precision}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is not available on.*|.*tensorboard.*")
-        return Fabric(accelerator=kind, devices=[int(number)] if number else 1, precision=precision)
+        if processes.count > 1:
+            return fabric_of_many(processes, kind, number, in_precision)
+        return Fabric(accelerator=kind, devices=[int(number)] if number else 1, **in_precision)
+
+
+def fabric_of_many(processes: Processes, kind: str, number: str, in_precision: dict[str, Any]) -> Fabric:
+    """Set up this process on the device that its place on the machine gives it.
+
+    Buffers are not broadcast in every step: frozen ones never change, and `SyncBatchNorm` keeps moving ones equal.
+    """
+    if number or kind == "mps":
+        raise UserError(
+            f"run.device names one device, but {processes.local_count} processes train on this machine: use cuda, "
+            "which gives each of them its own (CUDA_VISIBLE_DEVICES chooses among them), or cpu."
+        )
+    gpus = torch.cuda.device_count()
+    if kind == "auto":
+        kind = "cuda" if gpus else "cpu"
+    if kind == "cuda" and gpus < processes.local_count:
+        raise UserError(
+            f"{processes.local_count} processes were started on this machine, which has {gpus} CUDA devices: start one "
+            "process per device, or set run.device=cpu."
+        )
+    of_buffers = "forward_sync_buffers" if "forward_sync_buffers" in DDP_ARGUMENTS else "broadcast_buffers"
+    not_per_step: dict[str, Any] = {of_buffers: False}
+    plugins = [TorchElasticEnvironment(), *in_precision.pop("plugins", [])]
+    fabric = Fabric(
+        accelerator=kind,
+        devices=processes.local_count,
+        num_nodes=processes.count // processes.local_count,
+        strategy=DDPStrategy(timeout=PATIENCE, **not_per_step),
+        plugins=plugins,
+        **in_precision,
+    )
+    fabric.launch()
+    return fabric
+
+
+def refuse_or_synchronise_batch_norm(network: Embedder, fabric: Fabric, processes: Processes) -> Embedder:
+    """Let batch-norm layers that learn see the whole batch, or raise where torch cannot do that.
+
+    Frozen ones (D14) compute the same whatever the batch. Those that learn would normalise by the statistics of a part
+    of the batch in each process: another network than one process trains.
+    """
+    learning = [layer for layer in network.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    if processes.count == 1 or network.freeze_batch_norm or not learning:
+        return network
+    if fabric.device.type != "cuda":
+        raise UserError(
+            "The network has batch-norm layers that learn, whose statistics torch shares between processes on GPUs "
+            "alone: set model.freeze_batch_norm=true, train in one process, or use GPUs."
+        )
+    return nn.SyncBatchNorm.convert_sync_batchnorm(network)
 
 
 def build_loss(loss: LossConfig, context: LossContext) -> nn.Module:
@@ -256,18 +330,23 @@ def refuse_without_references(loss: nn.Module, name: str, context: LossContext, 
 
 
 @naming_keys("model")
-def start_head(network: Embedder, config: Config, learned: LabelledSet, workers: int) -> None:
+def start_head(
+    network: Embedder, config: Config, learned: LabelledSet, workers: int, processes: Processes = ALONE
+) -> None:
     """Set the head's first weights as `model.head_init` asks, from the images of the classes that train alone."""
     if network.scaling is None:
         return  # "xavier": as the network was built
-    features = pooled_features(network, learned, config.run.evaluation_batch, workers)
+    features = pooled_features(network, learned, config.run.evaluation_batch, workers, processes)
     start_as_pca(network.linear, network.scaling, features, whiten=config.model.head_init == "whitened-pca")
+    processes.share([network.linear.weight, network.scaling.centre, network.scaling.scale])
 
 
 @torch.no_grad()
-def pooled_features(network: Embedder, data: LabelledSet, batch_size: int, workers: int) -> Tensor:
+def pooled_features(
+    network: Embedder, data: LabelledSet, batch_size: int, workers: int, processes: Processes = ALONE
+) -> Tensor:
     """Compute the backbone's features (N, F) of all of `data` under the evaluation transform."""
     network.eval()
     device = network.linear.weight.device
-    batches = evaluation_batches(data, batch_size, workers)
-    return torch.cat([network.features(inputs.to(device)) for inputs, _ in batches])
+    batches = evaluation_batches(data, batch_size, workers, processes)
+    return processes.gather_rows([network.features(inputs.to(device)) for inputs, _ in batches], device)

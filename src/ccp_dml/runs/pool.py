@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import Batch, load_rows
 from ccp_dml.evaluation import embed
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import generator, seeds_of_rows
 from ccp_dml.proxies import draw_pool
 
@@ -22,18 +23,28 @@ class TrainingPool:
         seed: of the run.
         batch_size: images embedded at once.
         workers: processes that load images.
+        processes: those that train together; each embeds whole batches of a part of the pool, and all get all of it.
     """
 
-    def __init__(self, data: LabelledSet, size: int, seed: int, batch_size: int, workers: int) -> None:
+    def __init__(
+        self,
+        data: LabelledSet,
+        size: int,
+        seed: int,
+        batch_size: int,
+        workers: int,
+        processes: Processes = ALONE,
+    ) -> None:
         self.data, self.size, self.seed = data, size, seed
-        self.batch_size, self.workers = batch_size, workers
+        self.batch_size, self.workers, self.processes = batch_size, workers, processes
         self._origins: tuple[int, Tensor, list[Batch]] | None = None  # problem, sampled proxies, their images
 
     def embed(self, network: nn.Module, problem: int) -> Tensor:
         """Embed the pool of a problem, augmented and un-normalised: (C, b, D) (D8, D9)."""
         rows, seeds = self._draw(problem)
-        batches = load_rows(self.data, rows.flatten(), seeds.flatten(), self.batch_size, self.workers)
-        return embed(network, batches, raw=True)[0].unflatten(0, rows.shape)
+        own = self.processes.share_of(rows.numel(), self.batch_size)
+        batches = load_rows(self.data, rows.flatten()[own], seeds.flatten()[own], self.batch_size, self.workers)
+        return embed(network, batches, raw=True, processes=self.processes)[0].unflatten(0, rows.shape)
 
     def embed_origins(self, network: nn.Module, problem: int, taken: Tensor) -> tuple[Tensor, Tensor]:
         """Embed images that proxies were taken from once more: positions of proxies (n,) in C*P, embeddings (n, D).

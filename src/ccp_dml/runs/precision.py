@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import LabelledSet
+from ccp_dml.foundation.process_group import current
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_fabric
@@ -28,7 +29,8 @@ def training_precision(
         return config.run.precision
     if (recorded := logbook.recorded_precision()) is not None:
         return recorded
-    precision, reason = measured_precision(network, first_inputs(config, learned), config.run.device)
+    measured = measured_precision(network, first_inputs(config, learned), config.run.device)
+    precision, reason = current().same(measured)
     logbook.record_precision(precision)
     watcher.note(f"run.precision=auto chose {precision}: {reason}.")
     return precision

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config
-from ccp_dml.data.labelled import TestSet
+from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import evaluation_batches, loader_processes
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES, embed, spread
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 from ccp_dml.models.embedder import Embedder
@@ -25,11 +26,13 @@ from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.watcher import Watcher
 
 
-def embed_test(config: Config, network: Embedder, test: TestSet) -> EmbeddedTest:
-    workers = loader_processes(config.run.workers, test.queries.source)
+def embed_test(config: Config, network: Embedder, test: TestSet, processes: Processes = ALONE) -> EmbeddedTest:
+    """Embed the test half, each process a part of it; all get the whole."""
+    workers = loader_processes(config.run.workers, test.queries.source, processes.local_count)
 
-    def embedded(part: Any) -> tuple[Tensor, Tensor]:
-        return embed(network, evaluation_batches(part, config.run.evaluation_batch, workers))
+    def embedded(part: LabelledSet) -> tuple[Tensor, Tensor]:
+        batches = evaluation_batches(part, config.run.evaluation_batch, workers, processes)
+        return embed(network, batches, processes=processes)
 
     return EmbeddedTest(embedded(test.queries), None if test.gallery is None else embedded(test.gallery))
 

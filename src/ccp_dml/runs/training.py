@@ -11,8 +11,10 @@ from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES
 from ccp_dml.foundation.files import write_json
+from ccp_dml.foundation.process_group import ALONE, Processes, current
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
@@ -49,11 +51,14 @@ def train(
     """Train, select on validation classes, score the test half once, and write everything into the run's folder.
 
     `load_data` and `frozen` let a process that trains many runs read a data set, and see it through a frozen backbone,
-    once.
+    once. Under torchrun, all processes that have joined call it; the first one writes and gets told how the run goes.
     """
     prepare_torch(config)
+    processes = current()
+    if not processes.is_first:
+        return train_and_score(config, logbook, Watcher(), resume, load_data, frozen or FrozenFeatures(), processes)
     with logged(config, logbook, watcher) as watcher:
-        result = train_and_score(config, logbook, watcher, resume, load_data, frozen or FrozenFeatures())
+        result = train_and_score(config, logbook, watcher, resume, load_data, frozen or FrozenFeatures(), processes)
         watcher.finished(result)
     return result
 
@@ -65,20 +70,26 @@ def train_and_score(
     resume: bool,
     load_data: Callable[[DataConfig], DataHalves],
     frozen: FrozenFeatures,
+    processes: Processes,
 ) -> dict[str, Any]:
-    halves = load_data(config.data)
+    with processes.first_goes_first():
+        halves = load_data(config.data)
     for note in halves.notes:
         watcher.note(note)
     refuse_untrainable(config, halves)
     logbook.pin_data(halves.digest)
     logbook.pin_backbone(frozen.backbone_digest(config))
-    inputs = frozen.training_inputs(config, halves, watcher)
+    with processes.first_goes_first():
+        inputs = frozen.training_inputs(config, halves, watcher)
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, inputs)
-    network, facts = train_on_classes(config, learned, validation, logbook, watcher, resume=resume)
+    network, facts = train_on_classes(config, learned, validation, logbook, watcher, processes, resume=resume)
     watcher.finishing()
     logbook.require_ownership()
-    test = frozen.test_inputs(config, halves.test, watcher)
-    embedded = embed_test(config, network, test)
+    with processes.first_goes_first():
+        test = frozen.test_inputs(config, halves.test, watcher)
+    embedded = embed_test(config, network, test, processes)
+    if not processes.is_first:
+        return processes.same({})  # waits until the first one has written everything
     result = {"test": score_embeddings(embedded, config.protocol.recall_at), **facts}
     save_embedded(logbook.folder, embedded)
     write_report_data(logbook.folder, halves.test, embedded, learned, validation)
@@ -88,19 +99,27 @@ def train_and_score(
     write_json(logbook.folder / layout.CLASSES, {name: list(part.class_names) for name, part in sets.items()})
     write_report_of(logbook.folder, result)
     logbook.finish(result)
-    return result
+    return processes.same(result)
 
 
 @naming_keys("train")
 def refuse_untrainable(config: Config, halves: DataHalves) -> None:
     """Raise if folds, batches or loss do not fit the classes, before hours go into a frozen backbone's features."""
     learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)
-    ClassBalancedBatches(learned.labels, config.train.classes_per_batch, config.train.images_per_class, 0)
+    train, count = config.train, current().count
+    ClassBalancedBatches(learned.labels, train.classes_per_batch, train.images_per_class, 0, world_size=count)
     build_objective(config, len(learned.class_names))
 
 
 def train_on_classes(
-    config: Config, learned: LabelledSet, validation: TestSet, logbook: Logbook, watcher: Watcher, *, resume: bool
+    config: Config,
+    learned: LabelledSet,
+    validation: TestSet,
+    logbook: Logbook,
+    watcher: Watcher,
+    processes: Processes = ALONE,
+    *,
+    resume: bool,
 ) -> tuple[Embedder, dict[str, Any]]:
     """Train on `learned`, select on `validation`; return the best network, and the facts for result.json.
 
@@ -110,7 +129,7 @@ def train_on_classes(
     fabric = build_fabric(config.run.device, training_precision(config, network, learned, logbook, watcher))
     if (note := weights_note(config.model)) is not None:
         watcher.note(note)
-    run = TrainingRun(config, fabric, network, learned, validation, logbook, watcher)
+    run = TrainingRun(config, fabric, network, learned, validation, logbook, watcher, processes)
 
     state = logbook.last_state(fabric.device) if resume else None
     if state is not None:
@@ -119,7 +138,12 @@ def train_on_classes(
         run.load_state_dict(state)
         watcher.note(f"Resuming at step {run.trainer.step}.")
     else:
-        start_head(network, config, learned, run.workers)
+        start_head(network, config, learned, run.workers, processes)
+    if processes.same(run.trainer.step) != run.trainer.step:
+        raise UserError(f"The processes find different checkpoints in {logbook.folder}; put it where all see the same.")
+    if not processes.is_first:
+        run.run()
+        return run.network, {}
     logbook.begin(run.trainer.step)
     if run.projections.best_of_run:
         logbook.save_best(run.projections.best_of_run)  # the file may be damaged, or newer than the checkpoint
@@ -137,7 +161,7 @@ def train_on_classes(
         "seconds": round(run.trainer.seconds, 3),
         "peak_memory": peak_memory(fabric.device),
     }
-    return network, facts
+    return run.network, facts
 
 
 def prepare_torch(config: Config) -> None:

@@ -1,0 +1,48 @@
+"""Start the processes that train one network together on this machine, with torch's own launcher."""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch.distributed import run as torchrun
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+from ccp_dml.foundation.process_group import usable_cores
+
+INTERRUPTED = 130
+
+
+def run_together(module: str, arguments: Sequence[str], processes: int, max_restarts: int = 0) -> int:
+    """Run `python -m module arguments` in so many processes that find each other; return one exit code for all.
+
+    It is what `torchrun --standalone` does, but for its log: the processes say themselves what goes wrong. The exit
+    code is that of the process that failed first. When one dies, all are started again, up to `max_restarts` times.
+    """
+    # torchrun would give each process one thread, to be on the safe side.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
+    options = ["--standalone", f"--nproc-per-node={processes}", f"--max-restarts={max_restarts}", "--module", module]
+    with quiet("torch.distributed.elastic"):
+        try:
+            torchrun.run(torchrun.parse_args([*options, *arguments]))
+        except ChildFailedError as failed:
+            code = failed.get_first_failure()[1].exitcode
+            return code if code > 0 else 1  # below 0: a signal ended it
+        except SignalException:
+            return INTERRUPTED
+    return 0
+
+
+@contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Keep torch's loggers below `name` from writing while the block runs; each has a level of its own."""
+    loggers = [logging.getLogger(each) for each in logging.root.manager.loggerDict if each.startswith(name)]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
