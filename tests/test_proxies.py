@@ -12,6 +12,7 @@ from ccp_dml.proxies import (
     measure_drift,
     pool_size,
     select_proxies,
+    share_out,
 )
 
 
@@ -80,6 +81,51 @@ def test_spread_is_the_distance_between_the_normalised_proxies_of_a_class():
     assert proxies.spread() == pytest.approx((2**0.5 + 0.4) / 2)
     proxies.place(torch.tensor([[[3.0, 0.0], [4.0, 0.0]], [[0.5, 0.0], [0.5, 0.0]]]))
     assert proxies.spread() == 0  # coalesced, as far as the loss can tell
+
+
+def spread_out():
+    """A wide class and a narrow one, five points each on a line."""
+    wide = torch.tensor([[0.0], [0.2], [0.4], [0.6], [0.8]])
+    return torch.stack([wide, 0.1 * wide])
+
+
+def test_by_need_the_wide_class_gets_the_proxies_of_the_narrow_one():
+    pool = spread_out()
+    chosen = select_proxies(pool, None, per_class=2, slots=4)
+    assert chosen.counts.tolist() == [3, 1]
+    assert chosen.vectors[0, :3].flatten().tolist() == pytest.approx([0.0, 0.8, 0.4])
+    assert chosen.taken[1].tolist() == [0, 0, 0, 0], "slots without a use repeat the first"
+    assert chosen.covering_radius == pytest.approx((0.2 + 0.08) / 2)
+    equal = select_proxies(pool, None, per_class=2)
+    assert equal.covering_radius == pytest.approx((0.4 + 0.04) / 2)
+    assert equal.counts is None
+
+
+def test_each_class_keeps_one_proxy_and_none_gets_more_than_there_is_room_for():
+    radii = torch.tensor([[9.0, 8.0, 7.0], [3.0, 2.0, 1.0], [3.0, 2.5, 0.0]])
+    assert share_out(radii, 3).tolist() == [1, 1, 1]
+    assert share_out(radii, 5).tolist() == [3, 1, 1]
+    assert share_out(radii, 6).tolist() == [3, 2, 1]  # of equals, the first
+    assert share_out(radii, 8).tolist() == [3, 2, 3]
+
+
+def test_only_slots_in_use_are_references_learn_and_are_saved():
+    proxies = ClassProxies(2, 2, 1, slots=4)
+    chosen = select_proxies(spread_out(), None, per_class=2, slots=4)
+    proxies.place(chosen.vectors, chosen.counts)
+    references, labels = proxies()
+    assert references.flatten().tolist() == pytest.approx([0.0, 0.8, 0.4, 0.0])
+    assert labels.tolist() == [0, 0, 0, 1]
+    assert proxies.spread() == pytest.approx((0.8 + 0.4 + 0.4) / 3)
+    references.sum().backward()
+    assert proxies.vectors.grad.flatten().tolist() == [1, 1, 1, 0, 1, 0, 0, 0]
+    with torch.no_grad():
+        proxies.vectors += 1
+    assert proxies.present()[1].flatten().tolist() == [1, 1, 1, 1]
+    again = ClassProxies(2, 2, 1, slots=4)
+    again.load_state_dict(proxies.state_dict())
+    assert again()[0].tolist() == proxies()[0].tolist()
+    assert "used" not in ClassProxies(2, 2, 1).state_dict(), "checkpoints of earlier versions must fit"
 
 
 def setting():

@@ -164,11 +164,12 @@ class IterativeProjections:
             self.embed_pool(self.problem + 1),
             self.previous_proxies,
             self.proxies.per_class,
+            slots=self.proxies.slots,
             space=self.space,
             generator=generator(self.seed, "first pick"),
             processes=self.processes,
         )
-        self.proxies.place(selection.vectors)
+        self.proxies.place(selection.vectors, selection.counts)
         self.selected_proxies = self._present_proxies()
         self.selected_images = selection.taken
         self.covering_radius = selection.covering_radius
@@ -232,15 +233,14 @@ class IterativeProjections:
             return
         sample, present = self.embed_origins(self.problem, images)
         sample = sample.to(placed.device)
-        proxies = self.proxies.vectors.detach()
-        drift = measure_drift(placed.flatten(0, 1)[sample], proxies.flatten(0, 1)[sample], present)
+        drift = measure_drift(placed.flatten(0, 1)[sample], self.proxies.present().flatten(0, 1)[sample], present)
         self.drift = self.processes.same(drift)
 
     def _present_proxies(self) -> Tensor | None:
         """Copy the proxies, so that further training does not change the copy; None as long as there are none."""
         if self.proxies is None or not self.proxies.placed:
             return None
-        return self.proxies.vectors.detach().clone()
+        return self.proxies.present()
 
     def observe(self, score: float) -> bool:
         """Take a validation score, which decides at once (D11); True if it is the best of the run.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.process_group import ALONE, Processes
-from ccp_dml.functional.distances import clip_normalise, l2_normalise
+from ccp_dml.functional.distances import clip_normalise, l2_normalise, pairwise_distances
 from ccp_dml.functional.geometry import mean_distance_within
 from ccp_dml.functional.kcenter import covering_radius, first_picks, greedy_k_center
 
@@ -19,6 +19,9 @@ ProxyLength = Literal["embedded", "unit"]
 class ClassProxies(nn.Module):
     """Trainable representatives of every class (rho in the paper): one parameter `vectors` (C, P, D).
 
+    With `slots`, P is a mean: there is room for so many proxies of a class, `vectors` is (C, slots, D), and C*P of them
+    are in use, more where classes need more; see `share_out`.
+
     They are stored as the network embeds, un-normalised; the loss normalises them, and the gradient flows through (D7).
     Calling the module gives them as a reference set for any loss: `loss(embeddings, labels, *proxies())`.
 
@@ -26,28 +29,36 @@ class ClassProxies(nn.Module):
         classes, per_class, dim: C, P and D.
         length: "embedded" places proxies as long as the network embeds. "unit" shortens or stretches them to length 1:
             a step of the optimiser then turns them equally far, whatever the scale of the network's embeddings (D31).
+        slots: the largest number of proxies of a class; None: every class has P.
     """
 
     labels: Tensor
+    used: Tensor
 
-    def __init__(self, classes: int, per_class: int, dim: int, length: ProxyLength = "embedded") -> None:
+    def __init__(
+        self, classes: int, per_class: int, dim: int, length: ProxyLength = "embedded", slots: int | None = None
+    ) -> None:
         super().__init__()
-        self.length = length
-        self.vectors = nn.Parameter(torch.zeros(classes, per_class, dim))
-        self.register_buffer("labels", torch.arange(classes).repeat_interleave(per_class), persistent=False)
+        self.per_class, self.length, self.slots = per_class, length, slots
+        room = per_class if slots is None else slots
+        self.vectors = nn.Parameter(torch.zeros(classes, room, dim))
+        self.register_buffer("labels", torch.arange(classes).repeat_interleave(room), persistent=False)
+        if slots is not None:  # (C*P,), the places in use among C*slots
+            self.register_buffer("used", torch.arange(classes * per_class))
         self.placed = False  # whether the proxies stand for their classes yet
-
-    @property
-    def per_class(self) -> int:
-        return self.vectors.shape[1]
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Give the proxies as references (C*P, D) with their labels (C*P,)."""
-        return self.vectors.flatten(0, 1), self.labels
+        if self.slots is None:
+            return self.vectors.flatten(0, 1), self.labels
+        return self.vectors.flatten(0, 1)[self.used], self.labels[self.used]
 
     @torch.no_grad()
-    def place(self, vectors: Tensor) -> None:
-        """Move the proxies to `vectors` (C, P, D), in place: the optimiser goes on owning the same parameter."""
+    def place(self, vectors: Tensor, counts: Tensor | None = None) -> None:
+        """Move the proxies to `vectors` (C, P, D), in place: the optimiser goes on owning the same parameter.
+
+        With slots, the first `counts` (C,) of each class are in use, C*P in all.
+        """
         if vectors.shape != self.vectors.shape:
             given, own = (" x ".join(map(str, shape)) for shape in (vectors.shape, self.vectors.shape))
             raise UserError(
@@ -55,11 +66,34 @@ class ClassProxies(nn.Module):
                 "class once, in the order of the labels 0, 1, ..., as the network embeds it."
             )
         self.vectors.copy_(l2_normalise(vectors) if self.length == "unit" else vectors)
+        if self.slots is not None:
+            assert counts is not None
+            in_use = torch.arange(self.slots, device=counts.device) < counts.unsqueeze(1)
+            self.used.copy_(in_use.flatten().nonzero().squeeze(1))
         self.placed = True
+
+    def present(self) -> Tensor:
+        """Copy the proxies (C, P, D) as they are now. A slot that is not in use repeats its class's first proxy."""
+        vectors = self.vectors.detach().clone()
+        if self.slots is not None:
+            unused = ~self._in_use()
+            vectors[unused] = vectors[:, :1].expand_as(vectors)[unused]
+        return vectors
 
     def spread(self) -> float:
         """Measure the mean distance between proxies of a class, in normalised space: 0 if they coincide."""
-        return mean_distance_within(clip_normalise(self.vectors))
+        placed = clip_normalise(self.vectors.detach())
+        if self.slots is None:
+            return mean_distance_within(placed)
+        in_use = self._in_use()
+        pairs = in_use.unsqueeze(1) & in_use.unsqueeze(2)
+        pairs.diagonal(dim1=1, dim2=2).fill_(False)
+        return float((pairwise_distances(placed, placed) * pairs).sum() / pairs.sum().clamp(min=1))
+
+    def _in_use(self) -> Tensor:
+        """Mark the slots (C, slots) in use."""
+        marks = torch.zeros(len(self.labels), dtype=torch.bool, device=self.labels.device)
+        return marks.index_fill(0, self.used, True).unflatten(0, self.vectors.shape[:2])
 
     def get_extra_state(self) -> dict[str, bool]:
         return {"placed": self.placed}
@@ -75,6 +109,7 @@ class Selection:
     vectors: Tensor  # (C, P, D), un-normalised
     taken: Tensor  # (C, P), which of each class's pool images they are
     covering_radius: float  # mean over classes of the largest distance to the nearest proxy, normalised space
+    counts: Tensor | None = None  # (C,), how many of them are meant; the others repeat the first. None: all
 
 
 @torch.no_grad()
@@ -83,6 +118,7 @@ def select_proxies(
     previous: Tensor | None,
     per_class: int,
     *,
+    slots: int | None = None,
     space: Space = "raw",
     generator: torch.Generator | None = None,
     processes: Processes = ALONE,
@@ -92,19 +128,49 @@ def select_proxies(
     Args:
         pool: embeddings (C, b, D) of freshly drawn training images, un-normalised.
         previous: the previous problem's proxies (C, P, D), which the new ones should be far from; None at first (D5).
+        per_class: P.
+        slots: choose up to so many proxies of a class, C*P in all, more where the covering radius is large (beyond the
+            paper). None: P of each.
         space: where distances are measured (D6): the un-normalised embeddings, or the loss's normalised ones.
         generator: draws the first pick when there is no previous set.
         processes: each holds the whole pool and chooses for a range of the classes; all get all proxies.
     """
     place = clip_normalise if space == "normalised" else torch.Tensor.detach
+    most = per_class if slots is None else slots
     own = processes.share_of(len(pool))
     first = first_picks(len(pool), pool.shape[1], generator)[own]  # drawn for all: who chooses must not matter
     before = None if previous is None else place(previous[own])
-    chosen = greedy_k_center(place(pool[own]), before, per_class, first=first)
+    chosen = greedy_k_center(place(pool[own]), before, most, first=first)
     taken = processes.gather_rows([chosen], pool.device)
-    vectors = pool.gather(1, taken.unsqueeze(-1).expand(-1, -1, pool.shape[-1]))  # (C, P, D)
+    counts = None
+    if slots is not None:
+        counts = share_out(radii_of_first(pool, taken), len(pool) * per_class)
+        is_meant = torch.arange(most, device=pool.device) < counts.unsqueeze(1)
+        taken = torch.where(is_meant, taken, taken[:, :1])
+    vectors = _picked(pool, taken)  # (C, P, D)
     radii = covering_radius(clip_normalise(pool[own]), clip_normalise(vectors[own]))
-    return Selection(vectors, taken, float(processes.gather_rows([radii], pool.device).mean()))
+    return Selection(vectors, taken, float(processes.gather_rows([radii], pool.device).mean()), counts)
+
+
+def radii_of_first(pool: Tensor, taken: Tensor) -> Tensor:
+    """Measure the covering radii (C, n) that the first 1, 2, ... n of the points `taken` (C, n) leave of a pool."""
+    distances = pairwise_distances(clip_normalise(pool), clip_normalise(_picked(pool, taken)))  # (C, b, n)
+    return distances.cummin(dim=2).values.amax(dim=1)
+
+
+def share_out(radii: Tensor, total: int) -> Tensor:
+    """Give each class one proxy, then each further one to the class whose radius is largest: counts (C,) of `total`.
+
+    `radii` (C, n) are what 1, 2, ... n proxies leave of a class, which never grows: so the largest radii of all decide.
+    """
+    classes, most = radii.shape
+    largest = radii[:, :-1].flatten().argsort(descending=True, stable=True)[: total - classes]
+    return 1 + torch.bincount(largest // (most - 1), minlength=classes)
+
+
+def _picked(pool: Tensor, taken: Tensor) -> Tensor:
+    """Look up the points (C, n, D) of a pool (C, b, D) at the positions `taken` (C, n)."""
+    return pool.gather(1, taken.unsqueeze(-1).expand(-1, -1, pool.shape[-1]))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """One run: its parts, its pace, the lines of its log, and the checkpoints that it takes."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -70,6 +71,17 @@ def test_a_baseline_is_ccp_without_proxies_and_pull(assemble):
     assert ccp.trainer.pull is ccp.projections.pull is not None
     assert ccp.proxies.vectors.shape == (6, 2, 6)
     assert ccp.embed_pool(1).shape == (6, 3, 6)
+
+
+def test_proxies_by_need_are_placed_logged_and_gone_on_with(assemble):
+    run = assemble("run", "c2-ccp", "ccp.proxies_by_need=true", "ccp.pool_per_class=4", "ccp.until=steps")
+    run.run()
+    assert run.proxies.vectors.shape == (6, 4, 6)
+    assert len(run.proxies()[0]) == 6 * 2
+    assert all(math.isfinite(row["proxy_spread"]) and math.isfinite(row["staleness"]) for row in run.watcher.rows)
+    again = assemble("again", "c2-ccp", "ccp.proxies_by_need=true", "ccp.pool_per_class=4", "ccp.until=steps")
+    again.load_state_dict(run.logbook.last_state(torch.device("cpu")))
+    assert torch.equal(again.proxies()[0], run.proxies()[0])
 
 
 def test_evaluations_are_logged_told_and_checkpointed(assemble):

@@ -76,6 +76,14 @@ def test_a_loss_of_the_library_takes_proxies_and_a_memory():
     assert isinstance(objective, BatchObjective)
 
 
+def test_by_need_a_class_has_room_for_twice_as_many_proxies_or_its_pool():
+    alternating = ("ccp.mode=alternating", "ccp.proxies_by_need=true", "ccp.proxies_per_class=4")
+    assert build(*alternating, "ccp.pool_per_class=20")[1].vectors.shape == (10, 8, 6)
+    assert build(*alternating, "ccp.pool_per_class=5")[1].vectors.shape == (10, 5, 6)
+    with pytest.raises(UserError, match=r"ccp\.proxies_by_need has nothing to choose among"):
+        build(*alternating, "ccp.pool_per_class=4")
+
+
 def test_the_memory_holds_so_many_batches():
     objective, _ = build(
         "xbm.enabled=true", "xbm.memory_batches=5", "train.classes_per_batch=3", "train.images_per_class=2"

@@ -170,6 +170,9 @@ class CcpConfig(ConfigSection):
     pool_per_class: int = Field(
         12, ge=1, le=MOST_AT_ONCE, description="b, the images of each class that proxies are chosen from (D9)"
     )
+    proxies_by_need: bool = Field(
+        False, description="more proxies for classes that are spread widely, up to twice as many; same total"
+    )
     start_step: int = Field(0, ge=0, description="steps without proxies at first, for training from scratch")
     until: Literal["stall", "stale", "steps"] = Field(
         "stall", description="what ends a problem: patience; patience or stale proxies; steps_per_problem (D30)"

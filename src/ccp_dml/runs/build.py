@@ -17,7 +17,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from ccp_dml.config.layers import naming_keys
-from ccp_dml.config.schema import Config, LossConfig, ModelConfig, OptimConfig
+from ccp_dml.config.schema import CcpConfig, Config, LossConfig, ModelConfig, OptimConfig
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
 from ccp_dml.errors import UserError, did_you_mean
@@ -28,7 +28,7 @@ from ccp_dml.losses.memory import CrossBatchMemory
 from ccp_dml.losses.pml import Miner, PmlLoss, pml_miners, settable_arguments
 from ccp_dml.models.backbones import FROM_SCRATCH, create_backbone
 from ccp_dml.models.embedder import Embedder, start_as_pca
-from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective
+from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective, pool_size
 from ccp_dml.runs import own_classes
 from ccp_dml.runs.loss_arguments import PREFIX, LossContext, checked_arguments, find_loss
 
@@ -155,13 +155,25 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
                 "ccp.proxy_length=unit needs ccp.space=normalised: proxies of unit length are near no image in the raw "
                 "space."
             )
-        proxies = ClassProxies(classes, config.ccp.proxies_per_class, dim, config.ccp.proxy_length)
+        slots = proxy_slots(config.ccp) if config.ccp.proxies_by_need else None
+        proxies = ClassProxies(classes, config.ccp.proxies_per_class, dim, config.ccp.proxy_length, slots)
         return ProxyObjective(loss, proxies, config.ccp.pair_weight), proxies
     if config.xbm.enabled:
         refuse_without_references(loss, config.loss.name, context, "xbm.enabled=true")
         batch = config.train.classes_per_batch * config.train.images_per_class
         return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
     return BatchObjective(loss), None
+
+
+def proxy_slots(ccp: CcpConfig) -> int:
+    """Count the proxies that a class may have at most where need decides: twice the mean, or the whole pool."""
+    pool = pool_size(ccp.pool_per_class, ccp.proxies_per_class)
+    if pool <= ccp.proxies_per_class:
+        raise UserError(
+            f"ccp.proxies_by_need has nothing to choose among: set ccp.pool_per_class, which is {pool}, above "
+            f"ccp.proxies_per_class, which is {ccp.proxies_per_class}."
+        )
+    return min(2 * ccp.proxies_per_class, pool)
 
 
 def build_optimizer(
