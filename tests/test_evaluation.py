@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from ccp_dml.errors import UserError
-from ccp_dml.evaluation import Spread, embed, inference, score, spread
+from ccp_dml.evaluation import Spread, embed, inference, paired_difference, score, spread
 
 
 class Doubled(nn.Module):
@@ -59,3 +59,15 @@ def test_networks_without_weights_and_empty_batches():
     assert embed(nn.Identity(), BATCHES)[0].shape == (3, 1)
     with pytest.raises(UserError, match="there are no batches to embed"):
         embed(nn.Identity(), [])
+
+
+def test_differences_are_taken_in_pairs():
+    found = paired_difference({1: 0.5, 2: 0.7, 3: 0.6, 9: 0.0}, {1: 0.4, 2: 0.4, 3: 0.4})
+    assert found.mean == pytest.approx(0.2)
+    assert found.pairs == 3
+    assert found.interval == pytest.approx((0.2 - 4.302653 * 0.1 / 3**0.5, 0.2 + 4.302653 * 0.1 / 3**0.5), abs=1e-5)
+    assert not found.is_clear
+    assert paired_difference({1: 0.51, 2: 0.61}, {1: 0.5, 2: 0.6}).is_clear
+    single = paired_difference({1: 0.5}, {1: 0.4})
+    assert (single.interval, single.is_clear) == (None, False)
+    assert paired_difference({1: 0.5}, {2: 0.4}) is None

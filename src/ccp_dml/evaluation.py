@@ -1,10 +1,11 @@
 """Embed labelled items, score the embeddings, and average scores over runs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import sqrt
 from statistics import mean, stdev
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -100,6 +101,44 @@ class Spread:
     mean: float
     sd: float | None  # None: a single run has none
     n: int
+
+
+CONFIDENCE = 0.95
+
+Pair = TypeVar("Pair", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """What one method has over another in runs of equal fold and seed: chance that both share cancels out."""
+
+    mean: float
+    interval: tuple[float, float] | None  # 95 %, Student's t over the pairs; None for a single pair
+    pairs: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+
+def paired_difference(scores: Mapping[Pair, float], baseline: Mapping[Pair, float]) -> PairedDifference | None:
+    """Subtract the `baseline` from `scores`, pair by pair; None if they have no pair in common."""
+    gaps = [scores[pair] - baseline[pair] for pair in scores if pair in baseline]
+    if not gaps:
+        return None
+    found = spread(gaps)
+    return PairedDifference(found.mean, mean_interval(found), found.n)
+
+
+def mean_interval(found: Spread) -> tuple[float, float] | None:
+    """Compute the 95 % confidence interval of a mean by Student's t; None for a single value."""
+    from scipy import stats  # takes a while to import, and an evaluation does without
+
+    if found.sd is None:
+        return None
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, found.n - 1)) * found.sd / sqrt(found.n)
+    return found.mean - reach, found.mean + reach
 
 
 def spread(values: Sequence[float]) -> Spread:

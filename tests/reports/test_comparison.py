@@ -6,7 +6,7 @@ import pytest
 import tomli_w
 
 from ccp_dml.records.run_folder import RunFolder, read_runs
-from ccp_dml.reports.comparison import compare, differing_settings
+from ccp_dml.reports.comparison import compare, differing_settings, group_by_method, verdicts
 from ccp_dml.reports.words import percent
 
 
@@ -57,3 +57,49 @@ def test_only_settings_that_differ_are_listed(two_runs: list[Path]) -> None:
 def test_a_setting_that_a_run_lacks_differs(two_runs: list[Path]) -> None:
     (two_runs[1] / "config.toml").write_text((two_runs[0] / "config.toml").read_text() + "\n[extra]\nkey = 1\n")
     assert differing_settings(read_runs(two_runs)) == {"extra.key": [None, 1]}
+
+
+@pytest.fixture
+def folds(write_run: Callable[..., Path], tmp_path: Path) -> Callable[..., list[RunFolder]]:
+    """Make runs of a method, one per fold and score."""
+
+    def make(method: str, *scores: float, seed: int = 0) -> list[RunFolder]:
+        runs = []
+        for fold, score in enumerate(scores):
+            folder = write_run(tmp_path / method / f"fold{fold}")
+            config = {"loss": {"name": method}, "protocol": {"fold": fold}, "run": {"seed": seed, "device": f"d{fold}"}}
+            (folder / "config.toml").write_text(tomli_w.dumps(config))
+            test = {"map_at_r": score, "precision_at_1": 0.5, "r_precision": 0.4, "queries": 10}
+            (folder / "result.json").write_text(json.dumps({"test": test, "best_step": 50}))
+            runs.append(RunFolder.read(folder))
+        return runs
+
+    return make
+
+
+def test_runs_of_a_method_are_compared_in_pairs(folds: Callable[..., list[RunFolder]]) -> None:
+    plain, better = folds("c2", 0.30, 0.40, 0.50), folds("ms", 0.32, 0.425, 0.515)
+    assert [method.label for method in group_by_method([*plain, *better])] == [
+        "c2/fold0 and 2 more",
+        "ms/fold0 and 2 more",
+    ]
+    (verdict,) = verdicts([*plain, *better])  # gaps 2.0, 2.5, 1.5: mean 2, sd 0.5, t(2) = 4.303
+    assert verdict == (
+        "ms/fold0 and 2 more against c2/fold0 and 2 more, MAP@R: +2.00 points, 95 % interval +0.76 to +3.24 (Student's "
+        "t over 3 pairs): better."
+    )
+    rows = compare([*plain, *better])
+    assert [row.scores["map_at_r"].is_bold for row in rows] == [False] * 5 + [True]
+    assert not any(row.scores["precision_at_1"].is_bold for row in rows)
+
+
+def test_a_difference_that_chance_explains_is_none(folds: Callable[..., list[RunFolder]]) -> None:
+    runs = [*folds("c2", 0.30, 0.40, 0.50), *folds("ms", 0.34, 0.38, 0.52)]
+    assert verdicts(runs)[0].endswith(": no clear difference.")
+    assert not any(row.scores["map_at_r"].is_bold for row in compare(runs))
+
+
+def test_runs_of_other_seeds_are_no_pairs(folds: Callable[..., list[RunFolder]]) -> None:
+    runs = [*folds("c2", 0.30), *folds("ms", 0.34, seed=1)]
+    assert verdicts(runs)[0].endswith("no runs of equal fold and seed, so that nothing can be compared in pairs.")
+    assert verdicts(runs[:1]) == []

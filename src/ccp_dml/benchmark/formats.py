@@ -12,7 +12,24 @@ from ccp_dml.records import layout
 from ccp_dml.records.benchmark_table import BenchmarkTable, Cell, TableRow, write_table
 from ccp_dml.reports.words import MISSING, percent
 
-CSV_COLUMNS = ("method", "setting", "dim", "metric", "mean", "sd", "n", "paper", "gap", "is_best", "selected_on")
+DIFFERENCE = ("baseline", "difference", "difference_low", "difference_high", "pairs")
+CSV_COLUMNS = (
+    "method",
+    "setting",
+    "dim",
+    "metric",
+    "mean",
+    "sd",
+    "n",
+    "paper",
+    "gap",
+    "is_best",
+    "selected_on",
+    *DIFFERENCE,
+)
+
+
+BOLD = "Bold: the best of its column, and better than its baseline by more than chance explains."
 
 
 def write_tables(folder: Path, table: BenchmarkTable) -> None:
@@ -52,13 +69,13 @@ def as_markdown(table: BenchmarkTable) -> str:
     rule = ["---"] + ["---:"] * (len(heads) - 1)
     body = "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *lines))
     notes = "".join(f"\n- {markdown_text(note)}" for note in table.notes)
-    return f"## {table.title}\n\nScores in percent: mean ± standard deviation over n runs.\n\n{body}\n{notes}\n"
+    return f"## {table.title}\n\nScores in percent: mean ± standard deviation over n runs. {BOLD}\n\n{body}\n{notes}\n"
 
 
 def markdown_cell(cell: Cell | None) -> str:
     if cell is None:
         return MISSING
-    own = f"**{own_score(cell)}**" if cell.is_best else own_score(cell)
+    own = f"**{own_score(cell)}**" if cell.is_bold else own_score(cell)
     return f"{own} ({paper})" if (paper := paper_and_gap(cell)) else own
 
 
@@ -85,11 +102,20 @@ def table_values(table: BenchmarkTable) -> list[dict[str, Any]]:
             "gap": cell.gap,
             "is_best": cell.is_best,
             "selected_on": "test" if row.is_marked else "validation",
+            **difference_values(cell),
         }
         for row in table.rows
         for column, cell in zip(table.columns, row.cells, strict=True)
         if cell is not None
     ]
+
+
+def difference_values(cell: Cell) -> dict[str, Any]:
+    """List the paired difference of a score to its baseline, as fractions; None where there is none."""
+    found = cell.difference
+    low, high = (None, None) if found is None or found.interval is None else found.interval
+    values = (cell.baseline, None if found is None else found.mean, low, high, None if found is None else found.pairs)
+    return dict(zip(DIFFERENCE, values, strict=True))
 
 
 def as_latex(table: BenchmarkTable) -> str:
@@ -128,7 +154,7 @@ def latex_cell(cell: Cell | None) -> str:
         return MISSING
     own = own_score(cell).replace("±", r"$\pm$")
     paper = paper_and_gap(cell).replace("-", r"$-$").replace("+", r"$+$")
-    return (rf"\textbf{{{own}}}" if cell.is_best else own) + (rf" {{\scriptsize ({paper})}}" if paper else "")
+    return (rf"\textbf{{{own}}}" if cell.is_bold else own) + (rf" {{\scriptsize ({paper})}}" if paper else "")
 
 
 def latex_text(text: str) -> str:
@@ -154,7 +180,7 @@ def as_terminal(table: BenchmarkTable) -> Group:
 def terminal_cell(cell: Cell | None) -> Text:
     if cell is None:
         return Text(MISSING)
-    text = Text(own_score(cell), style="bold" if cell.is_best else "")
+    text = Text(own_score(cell), style="bold" if cell.is_bold else "")
     if paper := paper_and_gap(cell):
         text.append(f"\n({paper})", style="not bold dim")
     return text

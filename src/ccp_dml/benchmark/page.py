@@ -19,6 +19,7 @@ from ccp_dml.reports.figures.page_chart import draw
 from ccp_dml.reports.page import fill, page_file, present
 from ccp_dml.reports.sections.cost import Cost, cost_table
 from ccp_dml.reports.sections.overview import Section
+from ccp_dml.reports.words import difference_text
 
 
 def write_benchmark_report(benchmark: BenchmarkFolder, out: Path) -> Path:
@@ -63,12 +64,14 @@ def headline(table: BenchmarkTable) -> dict[str, Any] | None:
         return None
     row, cell = best[0]
     lead = cell.score.mean - first.score.mean if first is not None and row is not table.rows[0] else None
+    verdict = None if cell.difference is None else f"Against {cell.baseline}: {difference_text(cell.difference)}"
     return {
         "method": row.label,
         "group": column.group,
         "score": own_score(cell),
         "lead": lead,
         "over": table.rows[0].label,
+        "verdict": verdict,
     }
 
 

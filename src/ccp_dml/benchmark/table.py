@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 from ccp_dml.benchmark import paper
 from ccp_dml.benchmark.results import ResultRow, select
-from ccp_dml.evaluation import spread
+from ccp_dml.config.recipes import loss_of
+from ccp_dml.evaluation import paired_difference, spread
 from ccp_dml.records.benchmark_table import SETTING_NAMES, BenchmarkTable, Cell, Column, TableRow
+from ccp_dml.reports.words import difference_text
 
+HEADLINE = "map_at_r"
 MARKED = "* selected on the test classes themselves"
 
 
@@ -33,13 +36,20 @@ def build_table(
     }
     best = {column: max((s.mean for (_, c), s in scores.items() if c == column), default=None) for column in columns}
 
+    def pairs(method: str, column: Column) -> dict[tuple[int, int | None], float]:
+        found = select(results, method=method, setting=column.setting, dim=column.dim, metric=column.metric)
+        return {(row.repeat, row.fold): row.value for row in found}
+
     def cell(method: str, column: Column) -> Cell | None:
         if (method, column) not in scores:
             return None
         score, example = scores[method, column], select(results, method=method)[0]
         dataset = paper_dataset or example.dataset
         published = paper.paper_score(column.setting, dataset, example.backbone, method, column.metric)
-        return Cell(score, published, is_best=len(methods) > 1 and score.mean == best[column])
+        baseline = baseline_of(method, methods)
+        difference = None if baseline is None else paired_difference(pairs(method, column), pairs(baseline, column))
+        is_best = len(methods) > 1 and score.mean == best[column]
+        return Cell(score, published, is_best, None if difference is None else baseline, difference)
 
     rows = [
         TableRow(
@@ -49,7 +59,27 @@ def build_table(
         )
         for method in methods
     ]
-    return BenchmarkTable(title, columns, rows, [*table_notes(rows, results, paper_dataset), *notes])
+    known = [*comparisons(columns, rows), *table_notes(rows, results, paper_dataset), *notes]
+    return BenchmarkTable(title, columns, rows, known)
+
+
+def baseline_of(method: str, methods: Sequence[str]) -> str | None:
+    """Choose what a method is compared with: its plain loss if that is in the table, else the table's first method."""
+    plain = loss_of(method)
+    baseline = plain if plain in methods and plain != method else methods[0]
+    return None if baseline == method else baseline
+
+
+def comparisons(columns: Sequence[Column], rows: Sequence[TableRow]) -> list[str]:
+    """Say of each method, in words, whether its MAP@R differs from its baseline's by more than chance explains."""
+    found = []
+    for place, column in enumerate(columns):
+        for row in rows:
+            cell = row.cells[place]
+            if column.metric == HEADLINE and cell is not None and cell.difference is not None:
+                what = f"{row.method} against {cell.baseline}, {column.title} ({column.group})"
+                found.append(f"{what}: {difference_text(cell.difference)}")
+    return found
 
 
 def table_notes(rows: Sequence[TableRow], results: Sequence[ResultRow], paper_dataset: str | None) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ccp_dml.errors import UserError
-from ccp_dml.evaluation import SCORE_TITLES, Spread
+from ccp_dml.evaluation import SCORE_TITLES, PairedDifference, Spread
 from ccp_dml.foundation.files import write_json
 from ccp_dml.records import layout
 
@@ -45,7 +45,14 @@ class Cell:
 
     score: Spread
     paper: float | None
-    is_best: bool
+    is_best: bool  # the highest mean of its column
+    baseline: str | None = None  # the method that it is compared with, in runs of equal fold and seed
+    difference: PairedDifference | None = None  # to the baseline
+
+    @property
+    def is_bold(self) -> bool:
+        """Whether it is the best of its column, and better than its baseline by more than chance explains."""
+        return self.is_best and self.difference is not None and self.difference.is_clear and self.difference.mean > 0
 
     @property
     def gap(self) -> float | None:
@@ -105,4 +112,10 @@ def read_table(folder: Path) -> BenchmarkTable | None:
 
 
 def _cell(values: dict[str, Any] | None) -> Cell | None:
-    return None if values is None else Cell(Spread(**values["score"]), values["paper"], values["is_best"])
+    if values is None:
+        return None
+    found = values.get("difference")  # tables of earlier versions have none
+    if found is not None:
+        interval = None if found["interval"] is None else tuple(found["interval"])
+        found = PairedDifference(found["mean"], interval, found["pairs"])
+    return Cell(Spread(**values["score"]), values["paper"], values["is_best"], values.get("baseline"), found)

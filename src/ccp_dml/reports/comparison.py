@@ -4,8 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ccp_dml.evaluation import SCORE_TITLES
+from ccp_dml.evaluation import SCORE_TITLES, paired_difference
+from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE
 from ccp_dml.records.run_folder import RunFolder, run_labels
+from ccp_dml.reports.words import difference_text
+
+NOT_THE_METHOD = HOW_IT_RUNS | WHERE_FILES_ARE | {"run.seed", "protocol.fold", "run.map_points"}
 
 
 @dataclass(frozen=True)
@@ -14,6 +18,7 @@ class ComparedScore:
 
     value: float | None
     is_best: bool
+    is_bold: bool  # the best, and better than the first run's method by more than chance explains
     gain: float | None  # over the first run; None for that run itself
     relative_gain: float | None  # the gain as a share of the first run's score
 
@@ -38,11 +43,16 @@ class ComparedRun:
 def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
     """Compare the test scores of all runs with those of the first."""
     values = {key: [run.score("test", key) for run in runs] for key in SCORE_TITLES}
+    methods = group_by_method(runs)
+    clear = {
+        key: {place for method in methods[1:] if is_clearly_better(method, methods[0], key) for place in method.places}
+        for key in SCORE_TITLES
+    }
     return [
         ComparedRun(
             run=run,
             label=label,
-            scores={key: _compared(values[key], position) for key in SCORE_TITLES},
+            scores={key: _compared(values[key], position, position in clear[key]) for key in SCORE_TITLES},
             is_marked=run.settings().get("protocol.select_on") == "test",
         )
         for position, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True))
@@ -57,13 +67,68 @@ def differing_settings(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
     return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
 
 
-def _compared(values: Sequence[float | None], position: int) -> ComparedScore:
+@dataclass(frozen=True)
+class Method:
+    """Runs that differ in fold, seed and machine alone."""
+
+    label: str
+    places: tuple[int, ...]  # of its runs among those compared
+    runs: tuple[RunFolder, ...]
+
+    def scores(self, key: str) -> dict[tuple[Any, Any], float]:
+        """Give the test scores of its runs by fold and seed."""
+        found = {}
+        for run in self.runs:
+            settings, value = run.settings(), run.score("test", key)
+            if value is not None:
+                found[settings.get("protocol.fold"), settings.get("run.seed")] = value
+        return found
+
+
+def group_by_method(runs: Sequence[RunFolder]) -> list[Method]:
+    """Put runs together that differ in fold, seed and machine alone, in the order of their first runs."""
+    labels = run_labels(runs)
+    groups: dict[str, list[int]] = {}
+    for place, run in enumerate(runs):
+        settings = {key: value for key, value in run.settings().items() if key not in NOT_THE_METHOD}
+        groups.setdefault(repr(sorted(settings.items())), []).append(place)
+    return [
+        Method(
+            labels[places[0]] + ("" if len(places) == 1 else f" and {len(places) - 1} more"),
+            tuple(places),
+            tuple(runs[place] for place in places),
+        )
+        for places in groups.values()
+    ]
+
+
+def is_clearly_better(method: Method, baseline: Method, key: str) -> bool:
+    difference = paired_difference(method.scores(key), baseline.scores(key))
+    return difference is not None and difference.is_clear and difference.mean > 0
+
+
+def verdicts(runs: Sequence[RunFolder], key: str = "map_at_r") -> list[str]:
+    """Say of each method what it has over the first, in runs of equal fold and seed."""
+    baseline, *others = group_by_method(runs)
+    found = []
+    for method in others:
+        what = f"{method.label} against {baseline.label}, {SCORE_TITLES[key]}"
+        difference = paired_difference(method.scores(key), baseline.scores(key))
+        if difference is not None:
+            found.append(f"{what}: {difference_text(difference)}")
+        elif method.scores(key) and baseline.scores(key):
+            found.append(f"{what}: no runs of equal fold and seed, so that nothing can be compared in pairs.")
+    return found
+
+
+def _compared(values: Sequence[float | None], position: int, is_clear: bool) -> ComparedScore:
     value, first = values[position], values[0]
     known = [other for other in values if other is not None]
     gain = value - first if position > 0 and value is not None and first is not None else None
     return ComparedScore(
         value=value,
-        is_best=len(known) > 1 and value == max(known),
+        is_best=(is_best := len(known) > 1 and value == max(known)),
+        is_bold=is_best and is_clear,
         gain=gain,
         relative_gain=gain / first if gain is not None and first else None,
     )

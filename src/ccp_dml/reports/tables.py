@@ -8,21 +8,23 @@ from rich.text import Text
 
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.comparison import compare
+from ccp_dml.reports.comparison import compare, verdicts
 from ccp_dml.reports.words import count, percent
 
 TITLE = "Scores on unseen classes (%)"
 
 
 def comparison_table(runs: Sequence[RunFolder]) -> Table:
-    """List test scores in percent, the best in bold, and the gain in MAP@R over the first run."""
+    """List test scores in percent and the gain in MAP@R over the first run; bold is what chance does not explain."""
     compared = compare(runs)
-    caption = "* selected on the test classes themselves" if any(row.is_marked for row in compared) else None
+    lines = ["* selected on the test classes themselves"] if any(row.is_marked for row in compared) else []
+    lines += verdicts(runs) if len(runs) > 1 else []
+    caption = Text("\n".join(lines)) if lines else None  # Text, as labels are names, not markup
     table = _score_table("run", "steps", "problems", caption=caption)
     if len(runs) > 1:
         table.add_column("gain in MAP@R", no_wrap=True)
     for row in compared:
-        scores = [_score(score.value, score.is_best) for score in row.scores.values()]
+        scores = [_score(score.value, score.is_bold) for score in row.scores.values()]
         counts = [count(row.run.count(key)) for key in ("steps", "problems")]
         # Text, not str: a folder named "[bold]" is a name, not markup.
         label = Text(row.label + (" *" if row.is_marked else "") + ("" if row.run.finished else " (unfinished)"))
@@ -45,7 +47,7 @@ def evaluation_table(scores: dict[str, Any]) -> Table:
     return table
 
 
-def _score_table(first: str, *last: str, caption: str | None = None) -> Table:
+def _score_table(first: str, *last: str, caption: Text | None = None) -> Table:
     table = Table(title=TITLE, caption=caption)
     table.add_column(first, overflow="fold")
     for title in (*SCORE_TITLES.values(), *last):

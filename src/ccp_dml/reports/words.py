@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from ccp_dml.evaluation import PairedDifference
 from ccp_dml.records.run_folder import embedded_picture
 from ccp_dml.reports.figures.palette import colour_name
 
@@ -82,6 +83,16 @@ def style_class(style: int | None) -> str:
 def class_colour(place: int) -> str:
     """Name the CSS class of the colour that a class has on maps."""
     return colour_name(place, "classes")
+
+
+def difference_text(difference: PairedDifference) -> str:
+    """Say what a method has over another, and whether that is more than chance explains."""
+    points = f"{100 * difference.mean:+.2f} points"
+    if difference.interval is None:
+        return f"{points} in one pair of runs, which tells nothing about chance: train more repeats or folds."
+    low, high = (f"{100 * bound:+.2f}" for bound in difference.interval)
+    verdict = ("better" if difference.mean > 0 else "worse") if difference.is_clear else "no clear difference"
+    return f"{points}, 95 % interval {low} to {high} (Student's t over {difference.pairs} pairs): {verdict}."
 
 
 FILTERS = {

@@ -2,16 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from statistics import mean
 from typing import Any
 
-from scipy import stats
-
-from ccp_dml.evaluation import Spread, spread
+from ccp_dml.evaluation import Spread, mean_interval, spread
 from ccp_dml.studies.study import FinishedRun
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -27,11 +22,7 @@ class Difference:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Compute the 95 % confidence interval of the mean (Student's t); None for a single pair."""
-        sd, n = self.spread.sd, self.spread.n
-        if sd is None:
-            return None
-        reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * sd / sqrt(n)
-        return self.mean - reach, self.mean + reach
+        return mean_interval(self.spread)
 
     @property
     def is_within_noise(self) -> bool | None:

@@ -14,7 +14,7 @@ from ccp_dml.config.layers import flatten
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, number
-from ccp_dml.reports.comparison import compare, differing_settings
+from ccp_dml.reports.comparison import compare, differing_settings, verdicts
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ def comparison(runs: Sequence[RunFolder]) -> Section:
         "section_comparison.html",
         {
             "rows": compare(runs),
+            "verdicts": verdicts(runs),
             "scores": SCORE_TITLES,
             "settings": differing_settings(runs),
             "data": sorted({data_text(run) for run in runs}),
