@@ -51,7 +51,7 @@ def options(
     """Deep metric learning with chance constraints: train, compare and explain embeddings."""
 
 
-app.command()(train)
+app.command(no_args_is_help=True)(train)
 app.command()(config)
 app.command()(evaluate)
 app.command()(certify)

@@ -44,8 +44,8 @@ def test_a_data_set_brings_values_for_the_loss_that_a_method_chooses(tmp_path):
         ("optim.lr=1e-4", ("optim", "lr"), 1e-4),
         ("model.pretrained=true", ("model", "pretrained"), True),
         ("data.root=/some/where = odd", ("data", "root"), "/some/where = odd"),
-        ("data.path=2024", ("data", "path"), "2024"),
-        ("data.path=2024-05-01", ("data", "path"), "2024-05-01"),
+        ("run.device=2024", ("run", "device"), "2024"),
+        ("run.device=2024-05-01", ("run", "device"), "2024-05-01"),
         ("optim.betas=[0.8, 0.99]", ("optim", "betas"), (0.8, 0.99)),
         ('loss.name="c1"', ("loss", "name"), "c1"),
     ],
@@ -163,3 +163,14 @@ def test_errors_of_parts_name_the_keys_that_set_their_arguments():
     with pytest.raises(UserError) as caught, naming_keys("data"):
         raise unnamed
     assert caught.value is unnamed
+
+
+def test_paths_are_kept_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    settings = ["data.root=photos", "model.weights=~/w.pt", "run.cache=/cache"]
+    config = resolve(["folder"], settings).config
+    assert config.data.root == str(tmp_path / "photos")
+    assert config.model.weights == str(tmp_path / "home" / "w.pt")
+    assert config.run.cache == "/cache"
+    assert resolve(["folder"], ["data.root="]).config.data.root == ""

@@ -152,3 +152,17 @@ def test_unfinished_quote(refusal):
 def test_a_column_that_stands_there_twice(refusal, name):
     header = ["path", "label", "split", name]
     assert f"2 columns '{name}' in row 1" in refusal(",".join(header), "images/0.png,1,train,x")
+
+
+def test_another_column_may_divide_the_images(root, transforms):
+    lines = [f"{row},{'test' if number < 4 else 'train'}" for number, row in enumerate(ROWS)]
+    path = table(root, "path,label,shelf", *lines)
+    halves = load_csv(path, **transforms, split_column="shelf")
+    assert halves.train.class_names == ("11", "12")
+    with pytest.raises(UserError, match=r"has no column 'part' in row 1 .*set `split_column`"):
+        load_csv(path, **transforms, split_column="part")
+
+
+def test_another_share_of_the_classes_may_test(root, transforms):
+    halves = load_csv(table(root, "path,label", *ROWS), **transforms, test_share=0.25)
+    assert (halves.train.class_names, halves.test.queries.class_names) == (("9", "10", "11"), ("12",))

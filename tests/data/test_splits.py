@@ -159,3 +159,20 @@ def test_classes_on_both_sides_are_noted():
     divided = halves("aabbaacc", "rrrreeee")
     assert divided.test.queries.positions.tolist() == [4, 5, 6, 7]
     assert divided.notes == ("1 classes both train and test, so scores are not of unseen classes: a",)
+
+
+@pytest.mark.parametrize(("share", "testing"), [(0.5, 3), (0.2, 1), (0.0, 0), (0.01, 1), (0.9, 6)])
+def test_another_share_of_the_classes_may_test(share, testing):
+    assert [len(part) for part in halve_classes(7, share)] == [7 - testing, testing]
+
+
+def test_without_a_share_nothing_tests():
+    source, labels = FeatureRows(torch.zeros(8, 1)), list("aabbccdd")
+    halves = divide(source, labels, None, origin="the letters", test_share=0.0)
+    assert (len(halves.train), len(halves.test.queries), halves.test.queries.class_names) == (8, 0, ())
+    assert halves.digest
+
+
+def test_a_share_beside_given_splits_is_refused():
+    with pytest.raises(UserError, match=r"says itself which images test, so that `test_share`=0\.2 has no effect"):
+        divide(FeatureRows(torch.zeros(4, 1)), list("aabb"), ["train"] * 2 + ["test"] * 2, origin="x", test_share=0.2)

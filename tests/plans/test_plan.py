@@ -5,7 +5,7 @@ import tomli_w
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.errors import UserError
-from ccp_dml.plans.plan import RunState, plan_run, refuse_changed, state_of
+from ccp_dml.plans.plan import RunState, plan_run, refuse_changed, refuse_unread_settings, state_of
 
 
 def test_sides_are_settled_before_a_run_is_planned(image_folder, tmp_path):
@@ -30,6 +30,19 @@ def test_the_command_of_a_run_trains_the_same_configuration(tmp_path):
     again = resolve(run.recipes, settings).config
     assert (again.optim.lr, again.run.seed, again.ccp.mode) == (0.01, 5, "alternating")
     assert again.model_dump(exclude={"loss"}) == run.config.model_dump(exclude={"loss"})
+
+
+def test_the_command_leaves_out_what_the_run_does_not_read(tmp_path):
+    settings = ["data.root=x", "ccp.weight=1", "optim.lr=0.1"]
+    assert "ccp.weight=1" not in plan_run("name", tmp_path, ["folder", "c2"], settings).command
+    assert "ccp.weight=1" in plan_run("name", tmp_path, ["folder", "c2-ccp"], settings).command
+
+
+def test_settings_of_data_or_model_that_no_run_reads_are_refused(tmp_path):
+    runs = [plan_run(method, tmp_path, ["glyphs", method], []) for method in ("c2", "c1")]
+    refuse_unread_settings(runs, ["ccp.weight=1", "optim.lr=1"])  # c2-ccp may join later
+    with pytest.raises(UserError, match=r"--set data\.root would have no effect"):
+        refuse_unread_settings(runs, ["data.root=x"])
 
 
 def test_the_cost_is_known_only_with_a_limit(tmp_path):

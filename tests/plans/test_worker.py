@@ -9,7 +9,7 @@ from ccp_dml.foundation.files import write_json
 from ccp_dml.foundation.locks import lock
 from ccp_dml.plans.messages import Failed, Finished, Share
 from ccp_dml.plans.plan import plan_run, state_of
-from ccp_dml.plans.worker import attempt, remember_last, with_share
+from ccp_dml.plans.worker import attempt, with_share
 from ccp_dml.records.logbook import environment
 from ccp_dml.records.ownership import Ownership
 from ccp_dml.runs.datasets import build_data
@@ -133,16 +133,6 @@ def test_two_processes_never_train_in_one_folder(features, tmp_path, monkeypatch
         with pytest.raises(UserError, match="taken"), lock(tmp_path / ".run.lock", "taken"):
             pass
     assert isinstance(attempt(run, ALONE, build_data, Parent()), Finished)  # the lock went with its holder
-
-
-def test_a_data_set_is_read_once(features):
-    calls = []
-    load = remember_last(lambda data: calls.append(data) or object())
-    first, second = planned(features, features.parent).config.data, planned("other.npz", features.parent).config.data
-    assert load(first) is load(first.model_copy())
-    load(second)
-    load(first)
-    assert calls == [first, second, first]  # only the last is kept
 
 
 def test_a_share_of_the_machine_is_no_part_of_the_recipe(features, image_folder, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from PIL import Image
 from ccp_dml.config.schema import DataConfig
 from ccp_dml.data.labelled import TestSet
 from ccp_dml.errors import UserError
-from ccp_dml.runs.datasets import build_data, first_classes, with_sizes
+from ccp_dml.runs.datasets import build_data, first_classes, remember_last, with_sizes
 
 
 def test_only_the_first_classes_of_each_half_are_used(features):
@@ -90,3 +90,13 @@ def test_an_augmentation_that_would_change_nothing_is_refused(image_folder, feat
     for settings in ({"augment": "light"}, {"flip": 0.5}):
         with pytest.raises(UserError, match="features has an augmentation of its own or none"):
             build_data(DataConfig(name="features", path=str(features), **settings))
+
+
+def test_a_data_set_is_read_once():
+    calls = []
+    load = remember_last(lambda data: calls.append(data) or object())
+    first, second = DataConfig(name="features", path="a.npz"), DataConfig(name="features", path="b.npz")
+    assert load(first) is load(first.model_copy())
+    load(second)
+    load(first)
+    assert calls == [first, second, first]

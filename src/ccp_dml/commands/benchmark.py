@@ -60,7 +60,7 @@ def benchmark(
     from ccp_dml.benchmark.protocols import plan_conventional, plan_mlrc
     from ccp_dml.benchmark.request import default_folder, extend
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
-    from ccp_dml.plans.plan import refuse_changed, state_of
+    from ccp_dml.plans.plan import refuse_changed, refuse_unread_settings, state_of
     from ccp_dml.plans.runner import execute
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import BenchmarkFolder, BenchmarkRequest, write_request
@@ -70,6 +70,7 @@ def benchmark(
     folder = out_folder or default_folder(wanted)
     whole = extend(folder, wanted)
     planned = (plan_mlrc if protocol is ProtocolName.mlrc else plan_conventional)(whole, folder)
+    refuse_unread_settings([one.run for one in planned], settings or [])
     refuse_changed([one.run for one in planned])
     labels = [recipe_label(method) for method in wanted.methods]
     asked_for = [one for one in planned if one.method in labels and one.repeat < repeats]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Json, Settings, complete_recipe, print_json
+from ccp_dml.commands.console import Json, Settings, complete_recipe, err, print_json
 
 if TYPE_CHECKING:
     from ccp_dml.config.description import KeyDescription
@@ -38,11 +38,14 @@ def config(
     import tomli_w
 
     from ccp_dml.config.layers import resolve
+    from ccp_dml.config.readers import unread_settings, written_by_user
     from ccp_dml.runs.loss_arguments import complete
 
     named, keys = told_apart(recipes or [])
     resolved = resolve(named, settings or [])
     completed = complete(resolved.config)
+    for sentence in unread_settings([resolved.config], written_by_user(resolved)):
+        err.print(f"{sentence}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
     if keys:
         explained = all_keys(resolved, completed.as_tables())
         chosen = {key: one for key, one in explained.items() if key in keys or key.partition(".")[0] in keys}

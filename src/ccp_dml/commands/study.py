@@ -71,7 +71,7 @@ def study(
     - `ccp study search --loss ms --trials 40 --workers 2`
     """
     from ccp_dml.config.recipes import parse_data, parse_losses
-    from ccp_dml.plans.plan import refuse_changed
+    from ccp_dml.plans.plan import refuse_changed, refuse_unread_settings
     from ccp_dml.records import layout
     from ccp_dml.reports.study import write_study_report  # before hours of training, should it not be there
     from ccp_dml.studies.request import StudyRequest, refuse_other_study, write_down
@@ -90,6 +90,7 @@ def study(
     folder = out_folder or request.default_folder
     refuse_other_study(folder, request)
     planned = chosen.plan(request, folder)
+    refuse_unread_settings([one.run for one in planned.runs], request.run_settings)
     refuse_changed([one.run for one in planned.runs])
     if plan:
         entries = [PlanEntry(one.run, one.coordinates) for one in planned.runs]

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,16 +27,23 @@ ARGUMENT = re.compile(r"`([a-z_]+)`")
 OF_OWN_CLASSES = ("data.args.", "model.args.", "loss.miner_args.")
 """How keys begin that are arguments of classes of one's own; what follows is checked against their signatures."""
 
+SETTING = "--set "
+"""How the origin of what was given on the command line begins."""
+
+PATHS = frozenset({"data.root", "data.path", "model.weights", "run.cache"})
+"""Keys that name files: they are kept absolute, so that a run can be continued and scored from any folder."""
+
 LOSS_DEFAULTS = "losses"
 """A table that only recipes have: a data set's values for the losses that a later layer may choose."""
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """The configuration, and for every dotted key that a layer set, the origin of the value in force."""
+    """The configuration, for every dotted key that a layer set the origin of the value in force, and the layers."""
 
     config: Config
     origins: dict[str, str]
+    layers: tuple[Layer, ...] = ()
 
 
 def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | None = None) -> Resolved:
@@ -53,13 +61,23 @@ def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | No
                 loss_defaults[key.removeprefix(LOSS_DEFAULTS + ".")] = (value, layer.origin)
             else:
                 refuse_unknown(key, layer.origin)
-                values[key], origins[key] = value, layer.origin
+                values[key], origins[key] = absolute(value) if key in PATHS else value, layer.origin
     chosen = values.get("loss.name", Config().loss.name)
     for key, (value, origin) in loss_defaults.items():
         loss_name, _, argument = key.rpartition(".")
         if loss_name == chosen and f"loss.{argument}" not in values:
             values[f"loss.{argument}"], origins[f"loss.{argument}"] = value, origin
-    return Resolved(validate(values, origins), origins)
+    return Resolved(validate(values, origins), origins, tuple(layers))
+
+
+def absolute(value: Any) -> Any:
+    """Make a path absolute, seen from where the command runs; what is no path, or an empty one, is reported later."""
+    if not isinstance(value, str) or not value:
+        return value
+    try:
+        return str(Path(value).expanduser().absolute())
+    except (RuntimeError, ValueError):  # a home that nobody has, or a name that no disk could hold
+        return value
 
 
 def without_study(layer: Layer) -> Layer:
@@ -161,7 +179,7 @@ def parse_setting(text: str) -> Layer:
         example = f"{same_name[0] if same_name else 'optim.lr'}={value or '1e-4'}"
         raise UserError(f"--set {text}: expected KEY=VALUE with a dotted key, for example --set {example}.")
     section, _, name = key.strip().partition(".")
-    return Layer(f"--set {key.strip()}", {section: {name: parse_value(value.strip())}})
+    return Layer(f"{SETTING}{key.strip()}", {section: {name: parse_value(value.strip())}})
 
 
 def parse_value(text: str) -> Any:

@@ -74,6 +74,10 @@ class DataConfig(ConfigSection):
         "tell", description="what to do about test images that are copies of training images: say so, or stop"
     )
     drop_small_classes: bool = Field(False, description="leave classes with a single image out instead of stopping")
+    test_share: float = Field(
+        0.5, ge=0, lt=1, description="part of the sorted classes that tests, the last ones; 0: all train, nothing tests"
+    )
+    split_column: str = Field("split", min_length=1, description="column of the CSV table that says train or test")
 
     @property
     def pixels(self) -> tuple[int, int]:

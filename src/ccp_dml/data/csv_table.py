@@ -29,19 +29,22 @@ def load_csv(
     skip_broken: bool = False,
     drop_small_classes: bool = False,
     decoded_side: int | None = None,
+    test_share: float = 0.5,
+    split_column: str = "split",
 ) -> DataHalves:
     """Read a CSV file with a header and the columns `path`, `label` and optionally `split` (train or test).
 
     Relative paths start at `root`, or else at the folder of the CSV file. Labels are any text, sorted by number if all
     are integers. Without `split`, the first half of the sorted classes trains (the larger half if their number is
-    odd). Other columns are ignored.
+    odd), or all but the last `test_share` of them. Other columns are ignored. With another `split_column`, that one
+    says train or test.
     """
     if not str(path):
         raise UserError("no file is named: set `path` to a CSV file with the columns path and label")
     path = Path(path).expanduser()
     if not path.is_file():
         raise UserError(f"there is no file {path}: set `path` to a CSV file with the columns path and label")
-    rows = _read(path, path.parent if root is None else Path(root).expanduser())
+    rows = _read(path, path.parent if root is None else Path(root).expanduser(), split_column)
     rows, notes = _without_duplicates(path, rows)
     if skip_broken:
         files = [row.path for row in rows]
@@ -56,16 +59,17 @@ def load_csv(
         [row.split for row in rows if row.split is not None] or None,
         origin=str(path),
         drop_small_classes=drop_small_classes,
+        test_share=test_share,
         notes=notes,
     )
 
 
-def _read(path: Path, root: Path) -> list[Row]:
+def _read(path: Path, root: Path, split_column: str) -> list[Row]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             header = [name.strip() for name in next(reader, [])]
-            columns = _columns(path, header)
+            columns = _columns(path, header, split_column)
             rows = [_row(path, root, reader.line_num, cells, header, columns) for cells in reader if cells]
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not text in UTF-8 ({error}): save it as UTF-8") from error
@@ -76,18 +80,24 @@ def _read(path: Path, root: Path) -> list[Row]:
     return rows
 
 
-def _columns(path: Path, header: list[str]) -> dict[str, int]:
-    """Find the columns path, label and split in the header."""
+def _columns(path: Path, header: list[str], split_column: str) -> dict[str, int]:
+    """Find the columns path, label and split in the header, the last under the name `split_column`."""
+    if split_column != "split" and split_column not in header:
+        raise UserError(
+            f"{path} has no column {split_column!r} in row 1 (found: {listing(header) or 'nothing'}): set "
+            "`split_column` to the one that says train or test"
+        )
     for name in ("path", "label"):
         if name not in header:
             raise UserError(
                 f"{path} has no column {name!r} in row 1 (found: {listing(header) or 'nothing'}): "
                 "the first row must name the columns path,label[,split]"
             )
-    for name in ("path", "label", "split"):
+    for name in ("path", "label", split_column):
         if header.count(name) > 1:
             raise UserError(f"{path} has {header.count(name)} columns {name!r} in row 1: rename or remove all but one")
-    return {name: header.index(name) for name in ("path", "label", "split") if name in header}
+    names = {"path": "path", "label": "label", "split": split_column}
+    return {part: header.index(name) for part, name in names.items() if name in header}
 
 
 def _row(path: Path, root: Path, number: int, cells: list[str], header: list[str], columns: dict[str, int]) -> Row:
@@ -98,10 +108,12 @@ def _row(path: Path, root: Path, number: int, cells: list[str], header: list[str
     values = {name: cells[index].strip() if index < len(cells) else "" for name, index in columns.items()}
     for name, value in values.items():
         if not value:
-            raise UserError(f"{path} has an empty cell in row {number}, column {name!r}: fill it in or remove the row")
+            title = header[columns[name]]
+            raise UserError(f"{path} has an empty cell in row {number}, column {title!r}: fill it in or remove the row")
     split = values.get("split")
     if split is not None and split not in SPLITS:
-        raise UserError(f"{path} has {split!r} in row {number}, column 'split': it must be 'train' or 'test'")
+        title = header[columns["split"]]
+        raise UserError(f"{path} has {split!r} in row {number}, column {title!r}: it must be 'train' or 'test'")
     return Row(number, Path(os.path.normpath(root / values["path"])), values["label"], split)
 
 

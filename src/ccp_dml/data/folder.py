@@ -19,12 +19,13 @@ def load_folder(
     skip_broken: bool = False,
     drop_small_classes: bool = False,
     decoded_side: int | None = None,
+    test_share: float = 0.5,
 ) -> DataHalves:
     """Read `root/CLASS/**/IMAGE`, or `root/train/CLASS/**/IMAGE` and `root/test/CLASS/**/IMAGE`.
 
-    Without `train` and `test`, the first half of the sorted classes trains (the larger half if their number is odd):
-    sorted by name, or by number if all names are integers. Hidden files and folders are ignored, and one real file
-    counts once, whatever links lead to it.
+    Without `train` and `test`, the first half of the sorted classes trains (the larger half if their number is odd), or
+    all but the last `test_share` of them: sorted by name, or by number if all names are integers. Hidden files and
+    folders are ignored, and one real file counts once, whatever links lead to it.
     """
     if not str(root):
         raise UserError("no folder is named: set `root` to the folder that holds one subfolder per class")
@@ -72,6 +73,7 @@ def load_folder(
         splits if given else None,
         origin=str(root),
         drop_small_classes=drop_small_classes,
+        test_share=test_share,
         notes=notes,
     )
 

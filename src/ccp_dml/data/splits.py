@@ -22,10 +22,13 @@ def order_classes(names: Iterable[str]) -> list[str]:
     return distinct
 
 
-def halve_classes(num_classes: int) -> tuple[list[int], list[int]]:
-    """Divide class ids: the first half trains (the larger one if the number is odd), the second tests."""
-    first = (num_classes + 1) // 2
-    return list(range(first)), list(range(first, num_classes))
+def halve_classes(num_classes: int, test_share: float = 0.5) -> tuple[list[int], list[int]]:
+    """Divide class ids: the first ones train, the last `test_share` of them test.
+
+    By default those are halves, the first one being larger if the number is odd. A share above 0 is one class at least.
+    """
+    testing = max(1, int(num_classes * test_share)) if test_share > 0 else 0
+    return list(range(num_classes - testing)), list(range(num_classes - testing, num_classes))
 
 
 def class_quarters(num_classes: int, folds: int = 4) -> list[list[int]]:
@@ -94,11 +97,13 @@ def divide(
     origin: str,
     item: str = "image",
     drop_small_classes: bool = False,
+    test_share: float = 0.5,
     notes: Sequence[str] = (),
 ) -> DataHalves:
     """Divide a source's items into halves by their `labels` (N,) and `splits` (N,), each "train" or "test".
 
-    Without `splits`, the first half of the sorted classes trains. `origin` names the data in errors.
+    Without `splits`, the first of the sorted classes train, and the last `test_share` of them, by default half, test;
+    with a share of 0, nothing does. `origin` names the data in errors.
     A training class of one item cannot be learned from: it is an error, or left out with `drop_small_classes`. A test
     class of one item stays, as a wrong answer for others.
     """
@@ -108,7 +113,11 @@ def divide(
     for name in dict.fromkeys(labels):
         if not _is_text(name):
             raise UserError(f"{origin} has a class whose name is not valid UTF-8 ({name!a}): rename it")
-    splits = splits if splits is not None else _halved(labels, origin)
+    if splits is not None and test_share != 0.5:
+        raise UserError(
+            f"{origin} says itself which {item}s test, so that `test_share`={test_share:g} has no effect: leave it out"
+        )
+    splits = splits if splits is not None else _halved(labels, origin, test_share)
     names = {half: [n for n, split in zip(labels, splits, strict=True) if split == half] for half in SPLITS}
     train_sizes, test_sizes = Counter(names["train"]), Counter(names["test"])
 
@@ -128,7 +137,7 @@ def divide(
             f"{origin} has {len(train_classes) or 'no'} training class with two {item}s or more, but it takes two such "
             "classes to learn to tell them apart: add classes"
         )
-    if max(test_sizes.values(), default=0) < 2:
+    if test_share > 0 and max(test_sizes.values(), default=0) < 2:
         raise UserError(f"{origin} has no test class with two {item}s, so there is nothing to retrieve: add {item}s")
     if len(test_classes) == 1:
         notes.append(f"there is only one test class ({test_classes[0]}): every retrieval will be right")
@@ -150,12 +159,12 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _halved(labels: Sequence[str], origin: str) -> list[str]:
-    """Assign each item's split (N,), with the first half of the sorted classes for training."""
+def _halved(labels: Sequence[str], origin: str, test_share: float) -> list[str]:
+    """Assign each item's split (N,), with the first of the sorted classes for training."""
     classes = order_classes(labels)
     if len(classes) < 2:
         raise UserError(f"{origin} has only one class ({listing(classes)}): add classes to train and to test on")
-    training = {classes[c] for c in halve_classes(len(classes))[0]}
+    training = {classes[c] for c in halve_classes(len(classes), test_share)[0]}
     return ["train" if label in training else "test" for label in labels]
 
 
@@ -168,5 +177,5 @@ def _of_split(
         for position, (label, where) in enumerate(zip(labels, splits, strict=True))
         if where == split and label in number
     ]
-    positions, numbers = torch.tensor(chosen, dtype=torch.int64).unbind(1)
+    positions, numbers = torch.tensor(chosen, dtype=torch.int64).reshape(-1, 2).unbind(1)
     return LabelledSet(source, positions.contiguous(), numbers.contiguous(), tuple(classes))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ccp_dml.config.layers import differing, flatten, resolve
+from ccp_dml.config.layers import SETTING, differing, flatten, parse_setting, resolve
+from ccp_dml.config.readers import READERS, reads, refuse_unread
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.records.code_copies import GROUPS, same_class
@@ -20,7 +21,7 @@ State = Literal["done", "partly", "open"]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One ordinary run: `command` is what a person would type to train it alone."""
+    """One ordinary run: `command` is what a person would type to train it alone, without what it does not read."""
 
     name: str  # unique in its plan, for example "c2-ccp/repeat0/fold3"
     folder: Path
@@ -31,7 +32,8 @@ class PlannedRun:
 
     @property
     def command(self) -> list[str]:
-        options = [part for setting in self.settings for part in ("--set", setting)]
+        had_effect = [text for text in self.settings if reads(self.config, text.partition("=")[0].strip())]
+        options = [part for setting in had_effect for part in ("--set", setting)]
         return ["ccp", "train", *self.recipes, *options, "--out", str(self.folder)]
 
     @property
@@ -53,6 +55,16 @@ def plan_run(name: str, folder: Path, recipes: Sequence[str], settings: Sequence
     config = complete(resolve(recipes, settings).config)
     config = config.model_copy(update={"data": with_sizes(config.data)})
     return PlannedRun(name, folder, tuple(recipes), tuple(settings), config)
+
+
+def refuse_unread_settings(runs: Sequence[PlannedRun], settings: Sequence[str]) -> None:
+    """Raise for a setting of the user's about data or model that none of the runs reads.
+
+    What only other methods read is no mistake: they may join later, and then with the same settings.
+    """
+    keys = [key for text in settings for key, _ in flatten(parse_setting(text).tables)]
+    written = {key: f"{SETTING}{key}" for key in keys if key in READERS and READERS[key].choice in ("data", "model")}
+    refuse_unread([run.config for run in runs], written)
 
 
 def state_of(folder: Path) -> RunState:

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from ccp_dml.config.schema import ModelConfig
 from ccp_dml.plans.plan import PlannedRun, state_of
-from ccp_dml.plans.worker import remember_last
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_fabric, build_network, weights_note
-from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
+from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.tracking import require_logger
 from ccp_dml.runs.training import refuse_untrainable

@@ -28,7 +28,7 @@ from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook, sweep
 from ccp_dml.records.ownership import Ownership, TakenOver
 from ccp_dml.records.run_folder import is_run
-from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.datasets import build_data, remember_last
 from ccp_dml.runs.frozen import FrozenFeatures, trains_on_features
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
@@ -145,19 +145,6 @@ def leaving_when_taken_over(ownership: Ownership | None) -> Iterator[None]:
         over.set()
 
 
-def remember_last(load: Callable[[DataConfig], DataHalves]) -> Callable[[DataConfig], DataHalves]:
-    """Keep the last data set: they are large, and runs mostly share one."""
-    kept: dict[DataConfig, DataHalves] = {}
-
-    def remembered(data: DataConfig) -> DataHalves:
-        if data not in kept:
-            kept.clear()
-            kept[data] = load(data)
-        return kept[data]
-
-    return remembered
-
-
 class Reporter(Watcher):
     """Tells the parent how far the run is, and writes plain lines to the run's log."""
 
@@ -171,6 +158,9 @@ class Reporter(Watcher):
 
     def start(self, config: Config, step: int) -> None:  # noqa: ARG002
         self.tell(step)
+
+    def before_training(self, row: dict[str, Any]) -> None:
+        print(f"step 0  MAP@R {row['map_at_r']:.4f} before training", flush=True)
 
     def step(self, step: int) -> None:
         if time.monotonic() - self.last_told > SECONDS_BETWEEN_STEPS_TOLD:

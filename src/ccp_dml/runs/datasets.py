@@ -99,6 +99,19 @@ def refuse_unused_augmentation(data: DataConfig) -> None:
         raise UserError(f"{given[0]} is set, but data.augment=none changes no image: set data.augment=light or mlrc.")
 
 
+def remember_last(load: Callable[[DataConfig], DataHalves]) -> Callable[[DataConfig], DataHalves]:
+    """Keep the last data set: they are large, and runs mostly share one."""
+    kept: dict[DataConfig, DataHalves] = {}
+
+    def remembered(data: DataConfig) -> DataHalves:
+        if data not in kept:
+            kept.clear()
+            kept[data] = load(data)
+        return kept[data]
+
+    return remembered
+
+
 def first_classes(halves: DataHalves, count: int) -> DataHalves:
     """Keep the first `count` classes of each half, or all if there are fewer."""
 
@@ -114,12 +127,19 @@ def _glyphs(_: DataConfig) -> DataHalves:
 
 
 def _folder(data: DataConfig) -> DataHalves:
-    halves = load_folder(_given(data, "root", "the folder with one subfolder per class"), **_image_arguments(data))
+    root = _given(data, "root", "the folder with one subfolder per class")
+    halves = load_folder(root, **_image_arguments(data), test_share=data.test_share)
     return _with_duplicates_told(halves, data)
 
 
 def _csv(data: DataConfig) -> DataHalves:
-    halves = load_csv(_given(data, "path", "the CSV file"), root=data.root, **_image_arguments(data))
+    halves = load_csv(
+        _given(data, "path", "the CSV file"),
+        root=data.root,
+        **_image_arguments(data),
+        test_share=data.test_share,
+        split_column=data.split_column,
+    )
     return _with_duplicates_told(halves, data)
 
 
