@@ -22,12 +22,12 @@ QUICK = (
     "train.evaluate_every=4",
     "train.classes_per_batch=4",
     "model.embedding_dim=6",
-    "ccp.patience=1",
 )
 
 
 def command(features, method, out, *settings, seed=1):
-    chosen = [f"data.path={features}", *QUICK, *settings]
+    one_evaluation = ["ccp.patience=1"] if "ccp" in method and "ccp.until=steps" not in settings else []
+    chosen = [f"data.path={features}", *QUICK, *one_evaluation, *settings]
     options = [part for setting in chosen for part in ("--set", setting)]
     return ["train", "features", method, *options, "--seed", str(seed), "--out", str(out)]
 
@@ -51,15 +51,21 @@ def test_a_run_writes_what_the_contract_promises(features, tmp_path, method, cap
     promised = "config.toml environment.json metrics.jsonl result.json best.safetensors checkpoint.pt report.html"
     assert {path.name for path in run.iterdir()} >= set(promised.split())
     rows = log(run)
-    assert [row["step"] for row in rows] == [4, 8, 12, 16, 20, 24]
+    assert [row["step"] for row in rows] == [0, 4, 8, 12, 16, 20, 24]
     wanted = {"step", "problem", "map_at_r", "precision_at_1", "r_precision", "loss"}
     wanted |= {"gradient_norm", "active_positives", "active_negatives"}
     if method != "c2":
         wanted |= {"covering_radius", "staleness", "embedding_drift", "proxy_drift"}
     if "ccp" in method:
         wanted |= {"pull_norm", "problems_begun"}
+    start, *rows = rows
     assert all(wanted <= row.keys() for row in rows)
+    assert start.keys() >= {"map_at_r", "precision_at_1", "r_precision"}
+    assert (start["problem"], start["loss"]) == (0, None)
     outcome = result(run)
+    assert outcome["start"]["map_at_r"] == start["map_at_r"]
+    assert outcome["raw"]["network"] == "the vectors as they are"
+    assert outcome["raw"]["queries"] == 64
     best = max(rows, key=lambda row: row["map_at_r"])
     assert outcome["validation"]["map_at_r"] == best["map_at_r"]
     assert outcome["best_step"] == best["step"]
@@ -70,15 +76,98 @@ def test_a_run_writes_what_the_contract_promises(features, tmp_path, method, cap
     assert outcome["problems"] == rows[-1]["problem"]
     shown = capsys.readouterr().out
     assert "report.html" in shown
+    assert "the vectors as they are" in shown
+    assert "P@1" in shown.partition("Training ")[2]
     assert "Next:" in shown
 
 
 def test_ccp_solves_several_problems_and_pulls_from_the_second_on(features, tmp_path):
     assert main(command(features, "c2-ccp", tmp_path / "run", "train.max_steps=80", "ccp.weight=0.5")) == 0
-    rows = log(tmp_path / "run")
+    rows = log(tmp_path / "run")[1:]
     assert rows[-1]["problem"] > 2
     assert all(row["pull_norm"] == 0 for row in rows if row["problem"] == 1)
     assert all(row["pull_norm"] > 0 for row in rows if row["problem"] > 1)
+
+
+def test_scoring_the_start_does_not_change_the_training_by_a_bit(features, tmp_path, monkeypatch):
+    settings = ("model.hidden_dim=8", "train.max_steps=12")
+    assert main(command(features, "c2-ccp", tmp_path / "scored", *settings)) == 0
+    monkeypatch.setattr("ccp_dml.runs.assembly.TrainingRun.record_start", lambda _: None)
+    assert main(command(features, "c2-ccp", tmp_path / "not-scored", *settings)) == 0
+    assert log(tmp_path / "scored")[1:] == log(tmp_path / "not-scored")
+    scored, without = (
+        torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("scored", "not-scored")
+    )
+    torch.testing.assert_close(scored["network"], without["network"], rtol=0, atol=0)
+    torch.testing.assert_close(scored["random"], without["random"], rtol=0, atol=0)
+
+
+def test_harm_is_said_in_words(features, tmp_path, capsys):
+    settings = ("optim.lr=3", "model.head_init=xavier", "model.embedding_dim=1")
+    assert main(command(features, "c2", tmp_path / "run", *settings)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Training did harm: P@1" in shown
+    assert "less than the vectors as they are" in shown
+    assert "Training did harm" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("c2-ccp --set data.root=photos", "for example: ccp train folder c2-ccp --set data.root=photos"),
+        ("glyphs c2-ccp --set data.root=photos", "the data set glyphs does not read it; the recipes folder"),
+        ("glyphs c1 c2-ccp", "c1 and c2-ccp are 2 methods"),
+        ("frozen glyphs c2", "write glyphs frozen c2"),
+    ],
+)
+def test_never_the_wrong_thing_silently(tmp_path, capsys, arguments, words):
+    assert main(["train", *arguments.split(), "--out", str(tmp_path / "run")]) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_train_alone_shows_help(capsys):
+    assert main(["train"]) in (0, 2)
+    shown = capsys.readouterr()
+    assert "Usage" in shown.out + shown.err
+
+
+def test_a_run_announces_itself_and_a_missing_method(features, tmp_path, capsys):
+    assert main(command(features, "c2", tmp_path / "run")) == 0
+    assert "learning from 6 classes, validating on 2, testing on 8" in " ".join(capsys.readouterr().err.split())
+    assert "learning from 6 classes" in (tmp_path / "run" / "report.html").read_text()
+    options = [part for setting in (f"data.path={features}", *QUICK) for part in ("--set", setting)]
+    assert main(["train", "features", *options, "--out", str(tmp_path / "other")]) == 0
+    assert "No method is named: the loss c2 trains by itself" in " ".join(capsys.readouterr().err.split())
+
+
+def test_advice_is_told_once_and_stands_on_the_page(features, tmp_path, capsys):
+    settings = ("train.max_steps=16", "train.evaluate_every=2", "optim.lr=1e-9")
+    assert main(command(features, "c2", tmp_path / "run", *settings)) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("Advice: MAP@R has not moved since step 0") == 1
+    assert told.count("Advice: Only 2 classes validate") == 1
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "advice-unmoved" in page
+    assert "advice-few-validation-classes" in page
+
+
+def test_small_data_get_folds_and_batches_that_fit(image_folder, tmp_path, capsys):
+    settings = ["model.backbone=small_cnn", "data.resize=36", "data.crop=32", "train.max_steps=2", "run.workers=0"]
+    options = [
+        part for setting in (f"data.root={image_folder}", "data.classes=5", *settings) for part in ("--set", setting)
+    ]
+    command = ["train", "folder", "c2", *options, "--out", str(tmp_path / "run")]
+    assert main(command) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert (
+        "Fitted to 5 training classes: protocol.folds=2, train.classes_per_batch=3, train.images_per_class=11." in told
+    )
+    config = Logbook.reopen(tmp_path / "run").config()
+    assert (config.protocol.folds, config.train.classes_per_batch, config.train.images_per_class) == (2, 3, 11)
+    assert main([*command, "--set", "train.max_steps=3", "--resume"]) == 0
+    assert main([*command[:-2], "--set", "protocol.folds=4", "--out", str(tmp_path / "other")]) == 2
+    assert "too few for protocol.folds=4" in capsys.readouterr().err
 
 
 def test_training_helps(features, tmp_path):
@@ -170,7 +259,7 @@ def test_a_run_that_ended_within_a_window_can_be_made_a_little_longer(features, 
     run = tmp_path / "run"
     assert main(command(features, "c2", run, "train.max_steps=10")) == 0
     assert main([*command(features, "c2", run, "train.max_steps=12"), "--resume"]) == 0
-    assert [row["step"] for row in log(run)] == [4, 8, 10, 12]
+    assert [row["step"] for row in log(run)] == [0, 4, 8, 10, 12]
     assert result(run)["steps"] == 12
 
 
@@ -233,6 +322,7 @@ def test_nothing_is_learned_from_the_test_half(features, tmp_path):
 def test_images_from_a_folder_train_too(image_folder, tmp_path):
     settings = [
         f"data.root={image_folder}",
+        "ccp.patience=1",
         "model.backbone=resnet20v2",
         "data.resize=34",
         "data.crop=32",
@@ -261,7 +351,7 @@ def test_a_mode_says_how_ones_own_images_are_trained_on(image_folder, tmp_path, 
 
 def test_bf16_runs_on_the_cpu(features, tmp_path):
     assert main(command(features, "ms-ccp", tmp_path / "run", "run.precision=bf16-mixed", "loss.beta=75.83")) == 0
-    assert all(torch.isfinite(torch.tensor(row["loss"])) for row in log(tmp_path / "run"))
+    assert all(torch.isfinite(torch.tensor(row["loss"])) for row in log(tmp_path / "run")[1:])
 
 
 def test_a_nan_loss_stops_with_the_step_and_spares_the_checkpoint(features, tmp_path, capsys, monkeypatch):

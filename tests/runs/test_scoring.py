@@ -56,13 +56,15 @@ def test_an_ensemble_has_a_gallery_if_its_models_have_one_and_one_test_half():
 
 
 def test_runs_of_other_data_are_not_scored_together():
-    runs = {
-        name: (None, resolve(["features", "c2"], [f"data.path={path}"]).config)
-        for name, path in (("a", "x.npz"), ("b", "x.npz"), ("c", "y.npz"))
-    }
-    refuse_different_data({name: runs[name] for name in "ab"})
-    with pytest.raises(UserError, match="c was trained on other data than a"):
-        refuse_different_data(runs)
+    def of(*settings):
+        return resolve(["folder", "c2"], settings).config.data
+
+    first = of("data.root=x")
+    how_it_trains = of("data.root=x", "data.augment=none", "data.crop=160", "data.resize=182", "data.views=3")
+    refuse_different_data({"a": first, "b": first, "c": how_it_trains})
+    for setting in ("data.root=y", "data.classes=3", "data.test_share=0.2", "data.skip_broken=true"):
+        with pytest.raises(UserError, match=rf"c has another test half than a \({setting.partition('=')[0]} = "):
+            refuse_different_data({"a": first, "b": first, "c": of("data.root=x", setting)})
 
 
 def test_a_finished_run_embeds_as_it_did_at_its_end(photo_run):

@@ -48,9 +48,9 @@ def series(folder):
     """What should be in a log: name -> [(step, value)], from the run's own files."""
     expected, best = {}, 0.0
     for row in lines(folder):
-        best = max(best, row["map_at_r"])
-        for name, value in {**row, "best_map_at_r": best}.items():
-            if name != "step" and not isinstance(value, list):  # lists cannot be drawn over the steps
+        best = max(best, row["map_at_r"]) if row["step"] > 0 else best
+        for name, value in (row | ({"best_map_at_r": best} if row["step"] > 0 else {})).items():
+            if name != "step" and not isinstance(value, list | None):  # lists cannot be drawn over the steps
                 expected.setdefault(name, []).append((row["step"], value))
     result = json.loads((folder / "result.json").read_text())
     test = {name: value for name, value in result["test"].items() if name != "recall_at"}
@@ -319,7 +319,7 @@ def test_a_missing_package_is_named_before_anything_is_written(features, tmp_pat
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)  # noqa: ARG005
     chosen = [f"data.path={features}", f"run.logger={logger}", *QUICK]
     options = [part for setting in chosen for part in ("--set", setting)]
-    assert main(["train", "features", "c2", *options, "--out", str(tmp_path / "run")]) == 2
+    assert main(["train", "features", "c2-ccp", *options, "--out", str(tmp_path / "run")]) == 2
     assert f"pip install {logger}" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match=f"pip install {logger}"):

@@ -76,6 +76,14 @@ class ProgressWatcher(Watcher):
         self.task = self.bar.add_task("", total=config.train.max_steps, completed=step, state="")
         self.bar.start()
 
+    def before_training(self, row: dict[str, Any]) -> None:
+        self.window_start = monotonic()
+        state = f"MAP@R {row['map_at_r']:.4f} before training"
+        if self.bar is not None:
+            self.bar.update(self.task, state=state)
+        else:
+            self.console.print(f"step 0  {state}", highlight=False, soft_wrap=True)
+
     def step(self, step: int) -> None:
         elapsed = monotonic() - self.window_start
         if elapsed > 0 and step > self.window_step:

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +13,14 @@ from ccp_dml.commands.console import Recipes, Settings, TrustCode, err, out, tak
 from ccp_dml.errors import NonFiniteError, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ccp_dml.config.layers import Resolved
-    from ccp_dml.config.schema import Config
+    from ccp_dml.config.schema import Config, DataConfig
+    from ccp_dml.data.labelled import DataHalves
     from ccp_dml.foundation.process_group import Processes
+
+    LoadData = Callable[[DataConfig], DataHalves]
 
 OWN_DATA = ("folder", "csv")
 """Recipes of one's own images, which leave open how to train on them."""
@@ -55,12 +61,10 @@ def train(
     - `ccp train --resume --out runs/first`
     - `ccp train cub c2-ccp --set data.root=DIR --processes 4 --out runs/four`; under torchrun, it joins its processes
     """
-    from ccp_dml.config.layers import resolve
     from ccp_dml.foundation.launcher import run_together
     from ccp_dml.foundation.process_group import started_together
     from ccp_dml.records.logbook import free_folder
-    from ccp_dml.runs.datasets import with_sizes
-    from ccp_dml.runs.loss_arguments import complete
+    from ccp_dml.runs.datasets import build_data, remember_last
 
     if started_together() > 1 and out_folder is None:
         raise UserError("Several processes need --out DIR, the folder of the run that they train together.")
@@ -69,21 +73,57 @@ def train(
     if resume and out_folder is None:
         raise UserError("--resume needs --out DIR, the folder of the run to continue.")
     given = bool(recipes or settings or seed is not None)
-    wanted = None
-    if given or not resume:
-        resolved = resolve(recipes or [], settings or [], seed)
-        refuse_without_mode(resolved)
-        wanted = complete(resolved.config)
-        wanted = wanted.model_copy(update={"data": with_sizes(wanted.data)})
+    load_data = remember_last(build_data)
+    wanted = wanted_run(recipes or [], settings or [], seed, load_data) if given or not resume else None
     folder = out_folder or free_folder(recipes or ["run"])
     if processes is None or started_together() > 1:
-        return train_in(folder, wanted, resume, trust_code)
+        return train_in(folder, wanted, resume, load_data, trust_code)
     arguments = [*(recipes or []), *(part for setting in settings or [] for part in ("--set", setting))]
     arguments += ["--out", str(folder), *([] if seed is None else ["--seed", str(seed)])]
     arguments += ["--resume"] * resume + ["--trust-code"] * trust_code
     if code := run_together("ccp_dml", ["train", *arguments], processes, max_restarts):
         raise typer.Exit(code)
     return None
+
+
+@dataclass(frozen=True)
+class WantedRun:
+    """A configuration as it will be kept, and what to say about it."""
+
+    config: "Config"
+    notes: tuple[str, ...] = ()
+
+
+def wanted_run(recipes: list[str], settings: list[str], seed: int | None, load_data: "LoadData") -> WantedRun:
+    """Resolve what was typed, and fit to the data what was not.
+
+    Raises where a recipe or a setting would have no effect, or another than was meant.
+    """
+    from ccp_dml.config.layers import resolve
+    from ccp_dml.config.readers import (
+        method_note,
+        refuse_disorder,
+        refuse_unread,
+        refuse_without_data,
+        written_by_user,
+    )
+    from ccp_dml.runs.datasets import with_sizes
+    from ccp_dml.runs.fitting import FITTED, fit_to_data
+    from ccp_dml.runs.loss_arguments import complete
+
+    refuse_disorder(recipes)
+    resolved = resolve(recipes, settings, seed)
+    refuse_without_data(resolved, recipes, settings)
+    written = written_by_user(resolved)
+    config = complete(resolved.config)
+    refuse_unread([config], written)
+    refuse_without_mode(resolved)
+    config = config.model_copy(update={"data": with_sizes(config.data)})
+    notes = [method_note(resolved)]
+    if config.data.name in FITTED:
+        config, fitted = fit_to_data(config, load_data(config.data), written)
+        notes += fitted
+    return WantedRun(config, tuple(filter(None, notes)))
 
 
 def refuse_without_mode(resolved: "Resolved") -> None:
@@ -97,7 +137,9 @@ def refuse_without_mode(resolved: "Resolved") -> None:
         )
 
 
-def train_in(folder: Path, wanted: "Config | None", resume: bool, trust_code: bool = False) -> None:
+def train_in(
+    folder: Path, wanted: WantedRun | None, resume: bool, load_data: "LoadData", trust_code: bool = False
+) -> None:
     """Train in `folder`, which no other run may use, together with the processes that torchrun has started, if any.
 
     The first process holds the lock and talks. When torchrun starts all of them again because one has died, they go on
@@ -112,7 +154,7 @@ def train_in(folder: Path, wanted: "Config | None", resume: bool, trust_code: bo
     resume = processes.same(resume or (times_restarted() > 0 and (folder / layout.CONFIG).exists()))
     try:
         with alone_in(folder, SECONDS_FOR_LOADERS) if processes.is_first else nullcontext():
-            train_with(processes, folder, wanted, resume, trust_code)
+            train_with(processes, folder, wanted, resume, load_data, trust_code)
     except (UserError, NonFiniteError):
         if not processes.is_first:
             sleep(SECONDS_FOR_THE_FIRST)
@@ -127,7 +169,12 @@ def train_in(folder: Path, wanted: "Config | None", resume: bool, trust_code: bo
 
 
 def train_with(
-    processes: "Processes", folder: Path, wanted: "Config | None", resume: bool, trust_code: bool = False
+    processes: "Processes",
+    folder: Path,
+    wanted: WantedRun | None,
+    resume: bool,
+    load_data: "LoadData",
+    trust_code: bool = False,
 ) -> None:
     """Start the run `wanted`, or go on with the one in `folder`."""
     from ccp_dml.commands.progress import ProgressWatcher
@@ -147,15 +194,17 @@ def train_with(
                 lost = f"{logbook.best_file} is lost or damaged, and is written again."
                 err.print(lost, highlight=False, soft_wrap=True)
             go_on = logbook.config_to_resume
-            config = go_on(trust_code=trust_code) if wanted is None else logbook.continue_with(wanted)
+            config = go_on(trust_code=trust_code) if wanted is None else logbook.continue_with(wanted.config)
         else:
             assert wanted is not None
-            config = wanted
+            config = wanted.config
             logbook = Logbook.open_new(folder, config, ["ccp", *sys.argv[1:]])
     watcher = ProgressWatcher(err)
+    for note in () if wanted is None else wanted.notes:
+        watcher.note(note)
     take_termination_as_interrupt()
     try:
-        result = run(config, logbook, watcher, resume=resume)
+        result = run(config, logbook, watcher, resume=resume, load_data=load_data)
     except KeyboardInterrupt:
         watcher.close()
         begun = logbook.config_file.exists()
@@ -172,6 +221,7 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
     """Print the scores, where the files are, and what to type next."""
     from ccp_dml.records import layout
     from ccp_dml.records.run_folder import RunFolder
+    from ccp_dml.reports.gain import gain_over_raw, help_text
     from ccp_dml.reports.tables import comparison_table
 
     run = RunFolder.read(folder)
@@ -183,6 +233,9 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
         + f", best evaluation at step {result['best_step']} of {result['steps']}, {result['problems']} problem(s).",
         highlight=False,
     )
+    if (helped := help_text(run)) is not None:
+        harm = (gain_over_raw(run) or 0.0) < 0
+        out.print(helped, style="yellow" if harm else None, highlight=False, markup=False, soft_wrap=True)
     out.print(f"Report: {folder / layout.REPORT}", highlight=False, soft_wrap=True)
     for title, line in zip(("Next:", *[""] * 4), next_commands(folder, run.config), strict=False):
         out.print(f"{title:<8}{line}", highlight=False, markup=False, soft_wrap=True)

@@ -25,10 +25,19 @@ class EvaluationLog:
             file.write(json.dumps(row) + "\n")
 
     def rows(self, *, may_be_torn: bool) -> list[Row]:
-        """Read all lines. With `may_be_torn`, as while the run trains, a last line without its end is left out."""
+        """Read the evaluations of training, all lines but that of step 0.
+
+        With `may_be_torn`, as while the run trains, a last line without its end is left out.
+        """
         refuse_changed(self.file)
         lines = self._whole_lines() if may_be_torn else self._lines()
-        return [self._row(line, number) for number, line in enumerate(lines, start=1)]
+        return [row for number, line in enumerate(lines, start=1) if (row := self._row(line, number))["step"] > 0]
+
+    def start(self) -> Row | None:
+        """Read the line of step 0, the network before its first step; None where there is none."""
+        lines = self._whole_lines()[:1]
+        first = self._row(lines[0], 1) if lines else None
+        return first if first is not None and first["step"] == 0 else None
 
     def last_step(self) -> int:
         """Tell the step of the last whole line; 0 where there is none."""

@@ -5,6 +5,7 @@ from pathlib import Path
 # A run's folder.
 CONFIG = "config.toml"  # resolved; written last of the files that a run begins with
 ENVIRONMENT = "environment.json"
+OUTLINE = "outline.json"  # what the run was about to do, written when it began
 CLASSES = "classes.json"  # names of the classes that train, validate and test
 METRICS = "metrics.jsonl"  # a line per evaluation
 CHECKPOINT = "checkpoint.pt"

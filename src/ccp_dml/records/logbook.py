@@ -65,6 +65,7 @@ class Logbook:
         self.folder = folder
         self.new_run: tuple[Config, Sequence[str]] | None = None  # configuration and command; None: the run exists
         self.new_config: Config | None = None  # what a resumed run goes on with, where it differs from before
+        self.outline: dict[str, Any] = {}  # what the run is about to do, for advice and pages
         self.pins: dict[str, str] = {}  # digests of what the run depends on and its checkpoint does not hold
         self.ownership: Ownership | None = None  # None: nobody else can have been given this run
         self.evaluations = EvaluationLog(folder)
@@ -108,8 +109,12 @@ class Logbook:
         """
         self.require_ownership()
         if self.new_run is None:
-            return self._go_on(step)
-        config, command = self.new_run
+            self._go_on(step)
+        else:
+            self._begin_anew(*self.new_run)
+        write_json(self.folder / layout.OUTLINE, self.outline)
+
+    def _begin_anew(self, config: Config, command: Sequence[str]) -> None:
         try:
             own: dict[str, Any] = {SETTINGS: settings_digest(config)}
             if code := code_copies.digests_of(config):
@@ -243,8 +248,12 @@ class Logbook:
         self.require_ownership()
         self.evaluations.append(row)
 
+    def start(self) -> Row | None:
+        """Read how the network scored before its first step; None if that was not recorded."""
+        return self.evaluations.start()
+
     def rows(self) -> list[Row]:
-        """Read the lines recorded so far."""
+        """Read the evaluations of training recorded so far."""
         return self.evaluations.rows(may_be_torn=False)
 
     def save(self, state: dict[str, Any]) -> None:

@@ -21,13 +21,15 @@ class RunFolder:
     path: Path
     config: dict[str, Any]
     environment: dict[str, Any]
-    metrics: list[Row]  # one per evaluation, in the order of training
+    metrics: list[Row]  # one per evaluation, in the order of training; that of step 0 is `start`
     result: dict[str, Any] | None
     gallery: dict[str, Any] | None
     map_pictures: dict[str, Any] | None = None
     confusion: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
     classes: dict[str, Any] | None = None  # names of those it learned from, was selected on and was tested on
+    outline: dict[str, Any] | None = None  # what the run was about to do
+    start: Row | None = None  # the validation scores of the network before its first step
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -55,6 +57,8 @@ class RunFolder:
             confusion=read_json(path / layout.CONFUSION),
             certificate=certificate,
             classes=read_json(path / layout.CLASSES),
+            outline=read_json(path / layout.OUTLINE),
+            start=EvaluationLog(path).start(),
         )
 
     @property
@@ -70,7 +74,7 @@ class RunFolder:
         return dict(flatten(self.config))
 
     def score(self, half: str, metric: str) -> float | None:
-        """Look up a final score of the half "test" or "validation"; None for an unfinished run."""
+        """Look up a final score of "test" or "validation", or before training of "raw" or "start"; None: not there."""
         return number(((self.result or {}).get(half) or {}).get(metric))
 
     def best_evaluation(self) -> Row | None:

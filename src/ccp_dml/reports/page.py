@@ -18,6 +18,7 @@ from ccp_dml.records.run_folder import RunFolder, read_runs, run_labels
 from ccp_dml.reports import words
 from ccp_dml.reports.figures import palette
 from ccp_dml.reports.sections import curves, overview
+from ccp_dml.reports.sections.advice import advice
 from ccp_dml.reports.sections.certificate import certificate
 from ccp_dml.reports.sections.cost import cost
 from ccp_dml.reports.sections.embedding_map import embedding_maps
@@ -86,6 +87,7 @@ def sections_of_one(run: RunFolder) -> list[Section]:
     """Make the sections of the page about one run, in their order."""
     return present(
         overview.summary(run),
+        advice(run),
         curves.curves([run]),
         curves.projections([run]),
         curves.problems(run),
@@ -116,6 +118,7 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
     for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
         parts = present(
             overview.summary(run),
+            advice(run),
             curves.problems(run),
             gallery(run, leave_out=shared) if place in places_shown else None,
             confusion(run) if place in places_shown else None,

@@ -9,13 +9,17 @@ from rich.text import Text
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.comparison import compare, verdicts
+from ccp_dml.reports.gain import raw_name
 from ccp_dml.reports.words import count, percent
 
 TITLE = "Scores on unseen classes (%)"
 
 
 def comparison_table(runs: Sequence[RunFolder]) -> Table:
-    """List test scores in percent and the gain in MAP@R over the first run; bold is what chance does not explain."""
+    """List test scores in percent and the gain in MAP@R over the first run; bold is what chance does not explain.
+
+    A single run stands above what it started from, the raw backbone.
+    """
     compared = compare(runs)
     lines = ["* selected on the test classes themselves"] if any(row.is_marked for row in compared) else []
     lines += verdicts(runs) if len(runs) > 1 else []
@@ -30,6 +34,8 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
         label = Text(row.label + (" *" if row.is_marked else "") + ("" if row.run.finished else " (unfinished)"))
         gain = [row.scores["map_at_r"].gain_text()] if len(runs) > 1 else []
         table.add_row(label, *scores, *counts, *gain)
+    if len(runs) == 1 and (raw := raw_name(runs[0])) is not None:
+        table.add_row(Text(raw), *(_score(runs[0].score("raw", key)) for key in SCORE_TITLES))
     return table
 
 

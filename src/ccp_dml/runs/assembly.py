@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
+from time import monotonic
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from ccp_dml.config.layers import flatten
 from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import Batch, TrainingBatches, evaluation_batches, load_rows, loader_processes
@@ -18,11 +20,13 @@ from ccp_dml.evaluation import embed, score
 from ccp_dml.foundation.checkpoint import random_states, restore_random_states
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import derive_seed
+from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.projections import IterativeProjections, Pace, ProximalPull
 from ccp_dml.proxies import pool_size
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.reports.advice import Advice, Case, advise
 from ccp_dml.runs.build import build_objective, build_optimizer, refuse_or_synchronise_batch_norm
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder
 from ccp_dml.runs.pool import TrainingPool
@@ -59,6 +63,9 @@ class TrainingRun:
         network = refuse_or_synchronise_batch_norm(network, fabric, processes)
         self.config, self.network, self.learned, self.validation = config, network, learned, validation
         self.logbook, self.watcher, self.processes = logbook, watcher, processes
+        self.rows: list[dict[str, Any]] = []  # of the evaluations so far; that of step 0 is apart
+        self.start_row: dict[str, Any] | None = None
+        self.advice_told: set[str] = set()
         self.workers = loader_processes(config.run.workers, learned.source, processes.local_count)
         seed, ccp, train = config.run.seed, config.ccp, config.train
         alternating = ccp.mode == "alternating"
@@ -138,6 +145,33 @@ class TrainingRun:
             after_problem=self.map_problem if config.run.map_points else None,
         )
 
+    def record_start(self) -> None:
+        """Score the network on validation before its first step, and log it: what training gains is counted from there.
+
+        Nothing else depends on it: neither patience nor the choice of the best evaluation sees this score, random
+        states stay as they were, and its time is not counted as the training's.
+        """
+        if self.processes.is_first:
+            self.start_row, self.rows = self.logbook.start(), self.logbook.rows()
+        if self.trainer.step > 0:
+            self.advice_told = {advice.id for advice in self.advice()}  # before the run was interrupted
+            return
+        if self.processes.same(self.start_row is not None):  # the run was killed before its first checkpoint
+            return
+        clock, states = Stopwatch(), random_states()
+        with clock:
+            scores = self.evaluate()
+        restore_random_states(states)
+        self.trainer.started = monotonic()
+        if not self.processes.is_first:
+            return
+        row = {"step": 0, "problem": 0, **as_row(scores), "loss": None, "seconds": 0.0}
+        row["evaluation_seconds"] = round(clock.seconds, 3)
+        self.start_row = row
+        self.logbook.record(row)
+        self.watcher.before_training(row)
+        self.tell_advice()
+
     def run(self) -> None:
         """Train to the end, and leave the weights of the best evaluation in the network."""
         self.seed_other_processes()
@@ -188,7 +222,9 @@ class TrainingRun:
             return
         row = log_row(evaluation, self.projections)
         self.logbook.record(row)
+        self.rows.append(row)
         self.watcher.evaluation(row, self.projections.run_patience.best)
+        self.tell_advice()
         if evaluation.is_best:
             self.logbook.save_best(self.projections.best_of_run)
         self.logbook.save(self.state_dict())
@@ -202,6 +238,18 @@ class TrainingRun:
         if not self.processes.is_first:
             purpose = ("layers that draw while they train", self.processes.rank, self.trainer.step)
             torch.manual_seed(derive_seed(self.config.run.seed, *purpose))
+
+    def advice(self) -> list[Advice]:
+        """List the advice that the numbers so far give."""
+        settings = dict(flatten(self.config.as_tables()))
+        return advise(Case(settings, self.rows, self.start_row, self.logbook.outline))
+
+    def tell_advice(self) -> None:
+        """Tell advice that has not been told before."""
+        for advice in self.advice():
+            if advice.id not in self.advice_told:
+                self.watcher.note(f"Advice: {advice.text}")
+                self.advice_told.add(advice.id)
 
     def reset_moments_of_proxies(self) -> None:
         """Forget what Adam remembers of the proxies, which have just been moved (D12)."""

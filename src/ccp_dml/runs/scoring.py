@@ -1,6 +1,6 @@
 """Score networks on the test half: a run at its end, finished runs and their ensemble, a bare backbone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.config.layers import naming_keys
-from ccp_dml.config.schema import Config
+from ccp_dml.config.schema import Config, DataConfig, ModelConfig
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import evaluation_batches, loader_processes
 from ccp_dml.errors import UserError
@@ -17,11 +17,12 @@ from ccp_dml.evaluation import SCORES, embed, spread
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
+from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.embeddings import EmbeddedTest
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.build import build_fabric, build_network, weights_note
-from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.build import build_fabric, build_network, start_head, weights_note
+from ccp_dml.runs.datasets import build_data, remember_last
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.watcher import Watcher
 
@@ -58,12 +59,12 @@ def evaluate_runs(
     code = ("data.name", "model.backbone")
     books = {str(folder): Logbook.reopen(folder) for folder in folders}
     runs = {name: (book, book.config_here(settings, code, trust_code=trust_code)) for name, book in books.items()}
-    refuse_different_data(runs)
-    test = build_data(next(iter(runs.values()))[1].data).test
+    refuse_different_data({name: config.data for name, (_, config) in runs.items()})
+    load_data = remember_last(build_data)  # runs may see the same images at different sizes
     frozen, embedded = FrozenFeatures(), {}
     for name, (book, config) in runs.items():
         book.pin_backbone(frozen.backbone_digest(config))
-        seen = frozen.test_inputs(config, test, watcher)
+        seen = frozen.test_inputs(config, load_data(config.data).test, watcher)
         embedded[name] = embed_test(config, load_network(book, config, seen), seen)
         for note in book.notes:
             watcher.note(note)
@@ -94,11 +95,20 @@ def concatenate(parts: Sequence[EmbeddedTest]) -> EmbeddedTest:
     return EmbeddedTest(joined([part.queries for part in parts]), joined(references) if references else None)
 
 
-def refuse_different_data(runs: dict[str, tuple[Logbook, Config]]) -> None:
-    (first, (_, reference)), *others = runs.items()
-    for name, (_, config) in others:
-        if config.data != reference.data:
-            raise UserError(f"{name} was trained on other data than {first}; evaluate runs of one data set together.")
+WHAT_IS_TESTED = ("name", "root", "path", "classes", "skip_broken", "test_share", "split_column")
+"""Keys of the data that decide which images are in the test half; the others decide how training sees images."""
+
+
+def refuse_different_data(runs: Mapping[str, DataConfig]) -> None:
+    """Raise if the runs were not tested on the same images."""
+    (first, reference), *others = runs.items()
+    for name, data in others:
+        for key in WHAT_IS_TESTED:
+            if getattr(data, key) != getattr(reference, key):
+                raise UserError(
+                    f"{name} has another test half than {first} (data.{key} = {getattr(data, key)!r}, not "
+                    f"{getattr(reference, key)!r}); evaluate runs of one data set together."
+                )
 
 
 def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
@@ -120,15 +130,45 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
     return network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
 
 
+def score_raw(config: Config, test: TestSet, learned: LabelledSet) -> dict[str, Any]:
+    """Score on the test half what a run has to beat; the result is the `raw` entry of result.json.
+
+    That is the backbone without a head, its features L2-normalised, where the backbone was trained before (or the data
+    are features); for a network from scratch, the whole network before its first step. `test` and `learned` are given
+    as the trained network gets them.
+    """
+    model = trained_part(config.model)
+    if is_pretrained(config.model):
+        name, network = f"raw {config.model.backbone}", raw_backbone(model, test, config.run.seed)
+        name = "the vectors as they are" if config.model.backbone == IDENTITY else name
+    else:
+        name, network = f"{config.model.backbone} before training", build_network(model, test.queries, config.run.seed)
+        start_head(network, config, learned, loader_processes(config.run.workers, learned.source))
+    network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
+    scores = score_embeddings(embed_test(config, network, test), config.protocol.recall_at)
+    return {"network": name, **scores}
+
+
+def is_pretrained(model: ModelConfig) -> bool:
+    """Tell whether the features mean something before training."""
+    return bool(model.pretrained or model.weights or model.freeze_backbone or model.backbone == IDENTITY)
+
+
+def raw_backbone(model: ModelConfig, test: TestSet, seed: int) -> Embedder:
+    """Build a network whose embeddings are the backbone's pooled, L2-normalised features."""
+    without_head = {"normalise": "l2", "head_init": "xavier", "hidden_dim": None}
+    network = build_network(model.model_copy(update=without_head), test.queries, seed)
+    pass_features_through(network)
+    return network
+
+
 @naming_keys("data")
 def score_raw_backbone(config: Config) -> dict[str, Any]:
     """Score a backbone's pooled, L2-normalised features on the test half, in the form of `evaluate_runs`."""
     if (note := weights_note(config.model)) is not None:
         raise UserError(f"{note} There is nothing to score otherwise.")
     test = build_data(config.data).test
-    model = config.model.model_copy(update={"normalise": "l2"})
-    network = build_network(model, test.queries, config.run.seed)
-    pass_features_through(network)
+    network = raw_backbone(config.model, test, config.run.seed)
     network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
     scores = score_embeddings(embed_test(config, network, test), config.protocol.recall_at)
     return {"runs": {f"raw {config.model.backbone}": scores}, **scores}

@@ -87,8 +87,14 @@ class LoggingWatcher(Watcher):
         if not isinstance(log.logger, CSVLogger):  # which takes no settings; they are in config.toml beside it
             log.logger.log_hyperparams(dict(flatten(config.as_tables())), {BEST: 0.0}, 0)
         rows = self.logbook.rows() if step > 0 else []  # a resumed run may have been logged elsewhere, or nowhere
+        if (start := self.logbook.start()) is not None:
+            self.log(numbers(start), 0)
         for row, best in zip(rows, accumulate((row["map_at_r"] for row in rows), max), strict=True):
             self.log(numbers(row) | {BEST: best}, row["step"])
+
+    def before_training(self, row: dict[str, Any]) -> None:
+        self.watcher.before_training(row)
+        self.log(numbers(row), 0)
 
     def step(self, step: int) -> None:
         self.watcher.step(step)

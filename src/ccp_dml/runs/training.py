@@ -27,8 +27,9 @@ from ccp_dml.runs.certify import CertificateOptions, Parts, write_certificate
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.illustrations.report_data import write_report_data
+from ccp_dml.runs.outline import outline
 from ccp_dml.runs.precision import training_precision
-from ccp_dml.runs.scoring import embed_test, score_embeddings
+from ccp_dml.runs.scoring import embed_test, score_embeddings, score_raw
 from ccp_dml.runs.tracking import logged
 from ccp_dml.runs.watcher import Watcher
 
@@ -77,6 +78,7 @@ def train_and_score(
     for note in halves.notes:
         watcher.note(note)
     refuse_untrainable(config, halves)
+    announce(config, halves, logbook, watcher)
     logbook.pin_data(halves.digest)
     logbook.pin_backbone(frozen.backbone_digest(config))
     with processes.first_goes_first():
@@ -90,7 +92,11 @@ def train_and_score(
     embedded = embed_test(config, network, test, processes)
     if not processes.is_first:
         return processes.same({})  # waits until the first one has written everything
-    result = {"test": score_embeddings(embedded, config.protocol.recall_at), **facts}
+    result = {
+        "test": score_embeddings(embedded, config.protocol.recall_at),
+        "raw": score_raw(config, test, learned),
+        **facts,
+    }
     save_embedded(logbook.folder, embedded)
     write_report_data(logbook.folder, halves.test, embedded, learned, validation)
     parts = Parts(learned, validation, test)
@@ -100,6 +106,13 @@ def train_and_score(
     write_report_of(logbook.folder, result)
     logbook.finish(result)
     return processes.same(result)
+
+
+def announce(config: Config, halves: DataHalves, logbook: Logbook, watcher: Watcher) -> None:
+    """Say what is about to happen; the logbook keeps it for advice and pages."""
+    found = outline(config, halves, *classes_to_learn_and_to_select_on(config.protocol, halves))
+    logbook.outline = found.as_dict()
+    watcher.note(found.sentence)
 
 
 @naming_keys("train")
@@ -142,17 +155,21 @@ def train_on_classes(
     if processes.same(run.trainer.step) != run.trainer.step:
         raise UserError(f"The processes find different checkpoints in {logbook.folder}; put it where all see the same.")
     if not processes.is_first:
+        run.record_start()
         run.run()
         return run.network, {}
     logbook.begin(run.trainer.step)
     if run.projections.best_of_run:
         logbook.save_best(run.projections.best_of_run)  # the file may be damaged, or newer than the checkpoint
     watcher.start(config, run.trainer.step)
+    run.record_start()
     run.run()
     rows = logbook.rows()
     best_row = max(rows, key=lambda row: row["map_at_r"])  # the first of equals, as the run itself decides
+    start = logbook.start()
     facts = {
         "validation": {key: best_row[key] for key in (*SCORES, "queries")},
+        "start": None if start is None else {key: start[key] for key in (*SCORES, "queries")},
         "selected_on": config.protocol.select_on,
         "best_step": best_row["step"],
         "steps": run.trainer.step,

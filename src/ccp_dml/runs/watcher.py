@@ -17,6 +17,9 @@ class Watcher:
     def start(self, config: Config, step: int) -> None:
         """Hear that training begins, or goes on at `step`."""
 
+    def before_training(self, row: dict[str, Any]) -> None:
+        """Get the line of step 0: how the network scores on validation before its first step."""
+
     def step(self, step: int) -> None:
         """Hear how many steps have been taken."""
 

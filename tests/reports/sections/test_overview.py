@@ -41,14 +41,6 @@ def test_data_and_network_are_named(run: RunFolder) -> None:
     assert overview.network_text(run) == "small_cnn, 64-D embedding"
 
 
-def test_progress_is_from_the_first_evaluation_to_the_best(run: RunFolder) -> None:
-    first, best = run.metrics[0]["map_at_r"], max(row["map_at_r"] for row in run.metrics)
-    text = overview.progress_text(run)
-    assert f"from {100 * first:.1f} % at the first evaluation (step 50) to {100 * best:.1f} %" in text
-    assert text.endswith(f"{100 * (best - first):+.1f} points.")
-    assert overview.progress_text(replace(run, metrics=[])) is None
-
-
 def test_scores_and_recalls_stand_in_their_columns(run: RunFolder) -> None:
     section = overview.scores(run)
     assert section.content["titles"] == ["MAP@R", "P@R", "P@1", "R@1", "R@2"]

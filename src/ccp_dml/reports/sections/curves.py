@@ -71,7 +71,8 @@ def _all_scores_chart(run: RunFolder) -> Lines:
         marks=_problem_starts(run, None),
         marks_label="a new problem starts",
         highlights=_best(run, "map_at_r", 0),
-        notes={row["step"]: f"problem {row['problem']}" for row in run.metrics if "problem" in row},
+        notes={0: "before training"}
+        | {row["step"]: f"problem {row['problem']}" for row in run.metrics if "problem" in row},
         decimals=1,
     )
 
@@ -115,7 +116,9 @@ def _named_lines(points: dict[str, Points]) -> list[Line]:
 
 
 def _points(run: RunFolder, key: str, factor: float = 1.0) -> Points:
-    return [(row["step"], factor * value) for row in run.metrics if (value := number(row.get(key))) is not None]
+    """List a value of the log over the steps; scores begin with the network before its first step."""
+    rows = run.metrics if run.start is None else [run.start, *run.metrics]
+    return [(row["step"], factor * value) for row in rows if (value := number(row.get(key))) is not None]
 
 
 def _radius_points(run: RunFolder) -> Points:

@@ -15,6 +15,7 @@ from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, number
 from ccp_dml.reports.comparison import compare, differing_settings, verdicts
+from ccp_dml.reports.gain import gain_over_raw, help_text, progress_text, raw_name
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,10 @@ def summary(run: RunFolder) -> Section:
         "scores": scores,
         "method": method_text(run),
         "data": data_text(run),
+        "helped": help_text(run),
+        "did_harm": (gain_over_raw(run) or 0.0) < 0,
         "progress": progress_text(run),
+        "outline": (run.outline or {}).get("sentence"),
         "facts": {"Network": network_text(run)},
     }
     return Section("summary", "Summary", "section_summary.html", content)
@@ -62,18 +66,26 @@ def comparison(runs: Sequence[RunFolder]) -> Section:
 
 
 def scores(run: RunFolder) -> Section | None:
-    """Show validation and test scores with the number of queries."""
+    """Show scores before and after training, on validation and test classes, with the number of queries."""
     if run.result is None:
         return None
     recalls = (run.result.get("test") or {}).get("recall_at") or {}
+    raw, has_start = raw_name(run), run.result.get("start") is not None
+    halves = {
+        "start": "validation, before training" if has_start else None,
+        "validation": "validation",
+        "raw": None if raw is None else f"test, {raw}",
+        "test": "test",
+    }
     rows = [
         {
-            "half": half,
+            "half": title,
             "scores": [run.score(half, key) for key in SCORE_TITLES],
-            "recalls": [number(value) if half == "test" else None for value in recalls.values()],
+            "recalls": [number(((run.result.get(half) or {}).get("recall_at") or {}).get(k)) for k in recalls],
             "queries": (run.result.get(half) or {}).get("queries"),
         }
-        for half in ("validation", "test")
+        for half, title in halves.items()
+        if title is not None
     ]
     titles = [*SCORE_TITLES.values(), *(f"R@{k}" for k in recalls)]
     return Section("scores", "Scores", "section_scores.html", {"rows": rows, "titles": titles})
@@ -120,19 +132,6 @@ def method_text(run: RunFolder) -> str:
     if settings.get("xbm.enabled"):
         text += f", memory of {settings['xbm.memory_batches']} batches"
     return text
-
-
-def progress_text(run: RunFolder) -> str | None:
-    """Say what training gained on the validation classes since the first evaluation; None without a second one."""
-    first, best = (run.metrics[0] if run.metrics else {}), run.best_evaluation() or {}
-    before, after = number(first.get("map_at_r")), number(best.get("map_at_r"))
-    if before is None or after is None or first["step"] == best["step"]:
-        return None
-    return (
-        f"On the validation classes MAP@R went from {100 * before:.1f} % at the first evaluation (step "
-        f"{first['step']:,}) to {100 * after:.1f} % at the best (step {best['step']:,}): "
-        f"{100 * (after - before):+.1f} points."
-    )
 
 
 def data_text(run: RunFolder) -> str:

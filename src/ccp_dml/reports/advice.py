@@ -1,0 +1,231 @@
+"""Advise on a run from numbers that it has logged: what they mean, and which setting to change.
+
+This is the only place where such rules stand. A running training tells each advice once, as soon as its rule applies;
+the page of a run lists them. docs/algorithm.md explains the rules under their names.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ccp_dml.records.evaluation_log import Row
+from ccp_dml.records.run_folder import RunFolder, number
+
+NOTHING = 1e-3
+"""A share of active pairs below this is none: a batch of 64 has 2,000 pairs."""
+A_FEW = 3
+"""Evaluations in a row that make a rule apply: one alone may be chance."""
+LONG = 5
+"""Evaluations after which something should have happened."""
+UNMOVED = 0.005
+"""MAP@R, 0..1 scale: what evaluations of the same network on other images would differ by, too."""
+FINE_TUNING_RATE = 1e-4
+"""Learning rates of Adam below this fit networks that were trained before."""
+LEAST_ENLARGED = 1.25
+"""Images that are enlarged by less than this lose nothing that matters."""
+FEW_CLASSES = 2
+
+MARGINS = {
+    "c1": ("loss.margin", "lower"),
+    "c2": ("loss.negative_margin", "raise"),
+    "ms": ("loss.base", "lower"),
+    "triplet": ("loss.margin", "raise"),
+}
+"""Which argument brings negatives back, by loss, and in which direction."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One line about a run.
+
+    Args:
+        id: a name that stays, for documents and scripts.
+        text: what was seen, what it means, and what to change.
+        setting: the key to change.
+    """
+
+    id: str
+    text: str
+    setting: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """What rules look at: settings under dotted keys, evaluations, the network's start, and what the data are like."""
+
+    settings: Mapping[str, Any]
+    rows: Sequence[Row] = ()
+    start: Row | None = None
+    outline: Mapping[str, Any] = field(default_factory=dict)
+
+    def recent(self, key: str, count: int) -> list[float]:
+        """List a value of the last `count` evaluations; empty unless all of them have it."""
+        values = [number(row.get(key)) for row in self.rows[-count:]]
+        known = [value for value in values if value is not None]
+        return known if len(known) == count else []
+
+    def score(self, row: Row | None) -> float | None:
+        return None if row is None else number(row.get("map_at_r"))
+
+    def now(self, key: str) -> str:
+        """Quote a setting: "optim.lr (now 1e-05)"."""
+        return f"{key} (now {self.settings.get(key)})"
+
+
+def advise(case: Case) -> list[Advice]:
+    """List the advice that applies to a run, at its beginning, while it trains and afterwards."""
+    return [advice for rule in RULES if (advice := rule(case)) is not None]
+
+
+def advise_run(run: RunFolder) -> list[Advice]:
+    """List the advice that applies to a run as its folder tells of it."""
+    return advise(Case(run.settings(), run.metrics, run.start, run.outline or {}))
+
+
+def few_validation_classes(case: Case) -> Advice | None:
+    classes = number(case.outline.get("validation_classes"))
+    if classes is None or classes > FEW_CLASSES or case.settings.get("protocol.hold_out") == "images":
+        return None
+    return Advice(
+        "few-validation-classes",
+        f"Only {classes:.0f} classes validate: which evaluation is best is half chance. Add classes, or let images "
+        "validate with protocol.hold_out=images.",
+        "protocol.hold_out",
+    )
+
+
+def enlarged_images(case: Case) -> Advice | None:
+    side, crop = number(case.outline.get("image_side")), number(case.settings.get("data.crop"))
+    if side is None or crop is None or crop < LEAST_ENLARGED * side:
+        return None
+    fitting = 8 * round(side / 8)
+    return Advice(
+        "enlarged-images",
+        f"Images of {side:.0f} px are enlarged to {crop:.0f}: which costs time for nothing. Set data.crop={fitting} "
+        f"and data.resize={round(fitting * 9 / 8)}.",
+        "data.crop",
+    )
+
+
+def fine_tuning_rate(case: Case) -> Advice | None:
+    settings, rate = case.settings, number(case.settings.get("optim.lr"))
+    pretrained = settings.get("model.pretrained") or settings.get("model.weights")
+    backbone = settings.get("model.backbone")
+    if pretrained or backbone in (None, "identity") or rate is None or rate >= FINE_TUNING_RATE:
+        return None
+    return Advice(
+        "fine-tuning-rate",
+        f"{backbone} starts from random weights, and optim.lr={rate:g} is a rate for fine-tuning: it hardly learns. "
+        "Set optim.lr=1e-3, or model.pretrained=true for a backbone that has weights.",
+        "optim.lr",
+    )
+
+
+def no_active_negatives(case: Case) -> Advice | None:
+    negatives, positives = case.recent("active_negatives", A_FEW), case.recent("active_positives", A_FEW)
+    margin = MARGINS.get(str(case.settings.get("loss.name")))
+    if not negatives or max(negatives) > NOTHING or margin is None or max(positives, default=0.0) <= NOTHING:
+        return None
+    key, direction = margin
+    return Advice(
+        "no-active-negatives",
+        f"No active negatives in the last {A_FEW} evaluations: the margin is out of reach, so classes contract but "
+        f"are not pushed apart. {direction.capitalize()} {case.now(key)}.",
+        key,
+    )
+
+
+def no_active_pairs(case: Case) -> Advice | None:
+    pairs = [case.recent(f"active_{kind}", LONG) for kind in ("positives", "negatives")]
+    if not all(pairs) or max(map(max, pairs)) > NOTHING:
+        return None
+    key, _ = MARGINS.get(str(case.settings.get("loss.name")), ("loss.name", ""))
+    return Advice(
+        "no-active-pairs",
+        f"No active pair in the last {LONG} evaluations: the loss has nothing more to learn from. Stop here, or let "
+        f"the loss ask for more with {case.now(key)}.",
+        key,
+    )
+
+
+def collapse(case: Case) -> Advice | None:
+    positives, negatives = case.recent("active_positives", A_FEW), case.recent("active_negatives", A_FEW)
+    in_one_place = positives and negatives and max(positives) < 0.01 and min(negatives) > 0.99
+    start, scores = case.score(case.start), case.recent("map_at_r", A_FEW)
+    lost = start is not None and scores and start > 0.02 and max(scores) < start / 2
+    if not (in_one_place or lost):
+        return None
+    seen = (
+        "All embeddings lie in one place (every negative is active, no positive is)"
+        if in_one_place or start is None
+        else f"MAP@R fell from {100 * start:.1f} % before training to {100 * scores[-1]:.1f} %"
+    )
+    return Advice("collapse", f"{seen}: the embedding has collapsed. Lower {case.now('optim.lr')}.", "optim.lr")
+
+
+def unmoved(case: Case) -> Advice | None:
+    start, scores = case.score(case.start), case.recent("map_at_r", LONG)
+    if start is None or not scores or any(abs(score - start) >= UNMOVED for score in scores):
+        return None
+    seen = f"MAP@R has not moved since step 0 ({100 * start:.1f} %, now {100 * scores[-1]:.1f} %)"
+    if case.settings.get("loss.name") == "c1":  # content with short vectors, whose products stay under the margin
+        return Advice(
+            "unmoved", f"{seen}: C1 may be content with short vectors. Set model.normalise=l2.", "model.normalise"
+        )
+    return Advice("unmoved", f"{seen}: training changes too little. Raise {case.now('optim.lr')}.", "optim.lr")
+
+
+def best_is_first(case: Case) -> Advice | None:
+    scores = [number(row.get("map_at_r")) for row in case.rows]
+    if len(scores) < LONG or scores[0] is None or any(score is None or score >= scores[0] for score in scores[1:]):
+        return None
+    return Advice(
+        "best-is-first",
+        f"The first evaluation (step {case.rows[0]['step']}) is the best of {len(scores)}: training goes too far "
+        f"or in the wrong direction. Lower {case.now('optim.lr')} or {case.now('train.evaluate_every')}.",
+        "optim.lr",
+    )
+
+
+def proxies_do_not_move(case: Case) -> Advice | None:
+    embeddings, proxies = case.recent("embedding_drift", A_FEW), case.recent("proxy_drift", A_FEW)
+    moved = embeddings and proxies and min(embeddings) > 0.1
+    if not moved or any(of_proxies > 0.1 * own for own, of_proxies in zip(embeddings, proxies, strict=True)):
+        return None
+    return Advice(
+        "proxies-do-not-move",
+        f"Proxies do not move while the network does (drift {proxies[-1]:.2f} against {embeddings[-1]:.2f}): they hold "
+        f"it back. Raise {case.now('optim.proxy_lr_factor')}.",
+        "optim.proxy_lr_factor",
+    )
+
+
+def stale_proxies(case: Case) -> Advice | None:
+    staleness, radius = case.recent("staleness", LONG), case.recent("covering_radius", LONG)
+    if not staleness or not radius or case.settings.get("ccp.mode") != "alternating":
+        return None
+    same_problem = len({row.get("problem") for row in case.rows[-LONG:]}) == 1
+    outlived = all(far > 1.5 * covered for far, covered in zip(staleness, radius, strict=True))
+    if not (same_problem and outlived) or case.settings.get("ccp.until") == "stale":
+        return None
+    return Advice(
+        "stale-proxies",
+        f"Proxies are {staleness[-1] / radius[-1]:.1f} covering radii from their images, and the problem does not end: "
+        "they describe a network that no longer exists. Set ccp.until=stale.",
+        "ccp.until",
+    )
+
+
+RULES: tuple[Callable[[Case], Advice | None], ...] = (
+    few_validation_classes,
+    enlarged_images,
+    fine_tuning_rate,
+    no_active_negatives,
+    no_active_pairs,
+    collapse,
+    unmoved,
+    best_is_first,
+    proxies_do_not_move,
+    stale_proxies,
+)
+"""In the order in which a run meets them."""

@@ -1,0 +1,104 @@
+"""Say what a run is about to do, before it does it: how the classes are divided, what network sees which images."""
+
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, Literal
+
+from PIL import Image
+
+from ccp_dml.config.schema import Config
+from ccp_dml.data.images import FORMATS, ImageFiles
+from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.models.backbones import IDENTITY
+
+MEASURED = 32
+"""Files whose size is looked up: enough for a typical one, and few enough for a slow disk."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a run is about to do; outline.json holds it."""
+
+    classes: int
+    images: int
+    learned_classes: int
+    validation_classes: int
+    test_classes: int
+    image_side: int | None  # the short side of a typical image file, in pixels; None: there are none
+    sentence: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation: TestSet) -> Outline:
+    """Describe a run; `learned` and `validation` are what the protocol makes of the training half."""
+    parts = [part for part in (halves.train, halves.test.queries, halves.test.gallery) if part is not None]
+    classes = len({name for part in parts for name in part.class_names})
+    images = sum(map(len, parts))
+    test_classes = len((halves.test.gallery or halves.test.queries).class_names)
+    side = typical_side(learned)
+    items = "vectors" if config.model.backbone == IDENTITY else "images"
+    said = [
+        f"{classes:,} classes, {images:,} {items}: learning from {len(learned.class_names):,} classes, "
+        f"{validation_text(config, validation)}, testing on {test_classes:,}",
+        network_text(config),
+        *([] if side is None else [images_text(side, config.data.crop)]),
+        method_text(config),
+    ]
+    validating = len(validation.queries.class_names)
+    return Outline(classes, images, len(learned.class_names), validating, test_classes, side, "; ".join(said) + ".")
+
+
+def typical_side(data: LabelledSet) -> int | None:
+    """Look up the short side of a typical image of `data`, in pixels; None unless they are image files."""
+    if not isinstance(data.source, ImageFiles) or not len(data):
+        return None
+    rows = range(0, len(data), max(1, len(data) // MEASURED))
+    sides = []
+    for row in rows[:MEASURED]:
+        try:
+            with Image.open(data.source.paths[int(data.positions[row])], formats=FORMATS) as image:
+                sides.append(min(image.size))
+        except OSError:
+            continue  # who trains on it will say what is wrong with it
+    return round(median(sides)) if sides else None
+
+
+def validation_text(config: Config, validation: TestSet) -> str:
+    if config.protocol.select_on == "test":
+        return "selecting on the test classes themselves"
+    if config.protocol.hold_out == "images":
+        return f"validating on {len(validation.queries):,} other images of them"
+    return f"validating on {len(validation.queries.class_names):,}"
+
+
+def network_text(config: Config) -> str:
+    """Describe the network, for example "small_cnn from random weights"."""
+    model = config.model
+    if model.backbone == IDENTITY:
+        return f"a head of {model.embedding_dim} numbers on vectors"
+    start = "from random weights"
+    if model.weights is not None:
+        start = f"with the weights in {model.weights}"
+    elif model.pretrained:
+        start = "with pretrained weights"
+    return f"{model.backbone} {start}" + (", frozen" if model.freeze_backbone else "")
+
+
+def images_text(side: int, crop: int | Literal["files"]) -> str:
+    if crop == "files":
+        return f"images {side:,} px as they are"
+    return f"images {side:,} px {'enlarged to' if side < crop else 'seen at'} {crop:,}"
+
+
+def method_text(config: Config) -> str:
+    """Describe the method, for example "C2-CCP, 8 proxies per class"."""
+    loss = config.loss.name.upper() if len(config.loss.name) <= 2 else config.loss.name
+    count = config.ccp.proxies_per_class
+    proxies = f"{count} {'proxy' if count == 1 else 'proxies'} per class"
+    if config.ccp.mode == "alternating":
+        return f"{loss}-CCP, {proxies}"
+    if config.ccp.mode == "one-problem":
+        return f"{loss} against {proxies}, chosen once"
+    return f"{loss} with a memory of {config.xbm.memory_batches} batches" if config.xbm.enabled else f"{loss} alone"

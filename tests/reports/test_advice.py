@@ -1,0 +1,133 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.made_up_runs import write_run
+
+from ccp_dml.config.layers import flatten, known_keys, resolve
+from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.reports.advice import MARGINS, RULES, Advice, Case, advise, advise_run
+
+SETTINGS = dict(flatten(resolve(["folder", "frozen", "c2-ccp"], ["ccp.until=stall"]).config.as_tables()))
+
+GOOD = {
+    "map_at_r": 0.5,
+    "active_positives": 0.6,
+    "active_negatives": 0.1,
+    "embedding_drift": 0.3,
+    "proxy_drift": 0.2,
+    "staleness": 0.2,
+    "covering_radius": 0.4,
+    "problem": 1,
+}
+START = {"step": 0, "problem": 0, "map_at_r": 0.2}
+
+
+def case(count=6, settings=None, outline=None, start=START, **values):
+    """A run whose evaluations are good but for `values`."""
+    rows = [{"step": 25 * (number + 1), **GOOD, "map_at_r": 0.5 + 0.01 * number, **values} for number in range(count)]
+    return Case(SETTINGS | (settings or {}), rows, start, outline or {})
+
+
+def only(found: list[Advice]) -> Advice:
+    assert len(found) == 1, found
+    return found[0]
+
+
+APPLY = {
+    "few-validation-classes": (case(0, outline={"validation_classes": 2}), "Only 2 classes validate"),
+    "enlarged-images": (
+        case(0, {"data.crop": 227}, {"image_side": 105}),
+        "Images of 105 px are enlarged to 227: which costs time for nothing. Set data.crop=104 and data.resize=117",
+    ),
+    "fine-tuning-rate": (
+        case(0, {"model.pretrained": False, "model.backbone": "small_cnn", "optim.lr": 1e-5}),
+        "small_cnn starts from random weights, and optim.lr=1e-05 is a rate for fine-tuning",
+    ),
+    "no-active-negatives": (
+        case(3, active_negatives=0.0),
+        "the margin is out of reach, so classes contract but are not pushed apart. Raise loss.negative_margin (now",
+    ),
+    "no-active-pairs": (case(5, active_negatives=0.0, active_positives=0.0), "No active pair in the last 5"),
+    "collapse": (case(3, active_negatives=1.0, active_positives=0.0), "All embeddings lie in one place"),
+    "unmoved": (case(5, map_at_r=0.202), "MAP@R has not moved since step 0 (20.0 %, now 20.2 %)"),
+    "proxies-do-not-move": (case(3, proxy_drift=0.01), "(drift 0.01 against 0.30)"),
+    "stale-proxies": (case(5, staleness=0.8), "Proxies are 2.0 covering radii from their images"),
+}
+
+
+@pytest.mark.parametrize("name", APPLY)
+def test_a_rule_speaks_where_it_applies(name):
+    applies, words = APPLY[name]
+    found = {advice.id: advice for advice in advise(applies)}
+    advice = found[name]
+    assert words in advice.text
+    assert advice.setting in advice.text
+    assert advice.setting in known_keys() or advice.setting.startswith("loss.")
+    assert "\n" not in advice.text
+    assert found.keys() <= {name, "best-is-first"}
+
+
+def test_the_best_that_is_the_first_is_told_after_five_evaluations():
+    falling = case(5)
+    falling = replace(falling, rows=[{**row, "map_at_r": 0.9 - 0.05 * at} for at, row in enumerate(falling.rows)])
+    advice = only(advise(falling))
+    assert advice.id == "best-is-first"
+    assert "The first evaluation (step 25) is the best of 5" in advice.text
+    assert advise(replace(falling, rows=falling.rows[:4])) == []
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        case(),
+        case(0),
+        case(0, {"model.pretrained": False, "model.backbone": "identity", "optim.lr": 1e-5}),
+        case(0, {"model.pretrained": False, "model.weights": "x", "optim.lr": 1e-5}),
+        case(0, {"model.pretrained": False, "optim.lr": 1e-3}),
+        case(0, outline={"validation_classes": 3, "image_side": 150}),
+        case(0, {"protocol.hold_out": "images"}, {"validation_classes": 2}),
+        case(2, active_negatives=0.0),
+        case(4, active_negatives=0.0, active_positives=0.0),
+        case(3, active_negatives=1.0),
+        case(4, map_at_r=0.202),
+        case(5, map_at_r=0.202, start=None),
+        case(3, proxy_drift=0.01, embedding_drift=0.05),
+        case(5, {"ccp.until": "stale"}, staleness=0.8),
+        case(5, {"ccp.mode": "one-problem"}, staleness=0.8),
+    ],
+)
+def test_no_rule_speaks_of_a_run_that_goes_well(silent):
+    assert advise(silent) == []
+
+
+def test_a_fall_below_half_of_the_start_is_a_collapse():
+    advice = only(advise(case(3, map_at_r=0.05)))
+    assert advice.id == "collapse"
+    assert "MAP@R fell from 20.0 % before training to 5.0 %" in advice.text
+
+
+@pytest.mark.parametrize(("loss", "margin"), MARGINS.items())
+def test_each_loss_has_an_argument_that_brings_negatives_back(loss, margin):
+    settings = dict(flatten(resolve(["cub", loss]).config.as_tables()))
+    advice = only(advise(replace(case(3, active_negatives=0.0), settings=settings | {"model.pretrained": True})))
+    assert advice.setting == margin[0]
+    assert margin[0] in settings
+
+
+def test_c1_that_stands_still_is_told_about_short_vectors():
+    advice = only(advise(case(5, {"loss.name": "c1"}, map_at_r=0.2)))
+    assert (advice.id, advice.setting) == ("unmoved", "model.normalise")
+
+
+def test_every_rule_is_explained_in_the_documents():
+    page = (Path(__file__).parents[2] / "docs" / "algorithm.md").read_text(encoding="utf-8")
+    assert len({*APPLY, "best-is-first"}) == len(RULES)
+    for name in (*APPLY, "best-is-first"):
+        assert f"`{name}`" in page
+
+
+def test_advice_on_a_folder(tmp_path):
+    run = RunFolder.read(write_run(tmp_path / "run"))
+    assert advise_run(run) == []
+    assert only(advise_run(replace(run, outline={"validation_classes": 2}))).id == "few-validation-classes"

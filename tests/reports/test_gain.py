@@ -1,0 +1,43 @@
+from dataclasses import replace
+
+import pytest
+from support.made_up_runs import write_run
+
+from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.reports.gain import gain_over_raw, help_text, progress_text, raw_name
+
+
+def run_with(tmp_path, raw, test):
+    run = RunFolder.read(write_run(tmp_path / "run"))
+    scores = {"raw": {"network": "raw resnet50", "precision_at_1": raw}, "test": {"precision_at_1": test}}
+    return replace(run, result=run.result | scores)
+
+
+@pytest.mark.parametrize(
+    ("raw", "test", "words"),
+    [
+        (0.712, 0.667, "Training did harm: P@1 71.2 -> 66.7 on unseen classes, 4.5 points less than raw resnet50."),
+        (0.712, 0.812, "Training helped: P@1 71.2 -> 81.2 on unseen classes, 10.0 points more than raw resnet50."),
+        (0.712, 0.7121, "Training changed nothing: P@1 71.2 -> 71.2 on unseen classes, as raw resnet50."),
+    ],
+)
+def test_the_page_answers_whether_it_helped(tmp_path, raw, test, words):
+    run = run_with(tmp_path, raw, test)
+    assert words in help_text(run)
+    assert gain_over_raw(run) == pytest.approx(test - raw)
+    assert raw_name(run) == "raw resnet50"
+
+
+def test_runs_of_older_versions_have_no_answer(tmp_path):
+    run = RunFolder.read(write_run(tmp_path / "run"))
+    assert (help_text(run), gain_over_raw(run), raw_name(run)) == (None, None, None)
+    assert help_text(replace(run, result=None)) is None
+
+
+def test_progress_counts_from_the_start_or_else_from_the_first_evaluation(tmp_path):
+    run = RunFolder.read(write_run(tmp_path / "run"))
+    text = progress_text(run)
+    assert "from 3.1 % at the first evaluation (step 50) to" in text
+    started = replace(run, start={"step": 0, "map_at_r": 0.01})
+    assert "from 1.0 % before training to" in progress_text(started)
+    assert progress_text(replace(run, metrics=[])) is None
