@@ -51,6 +51,7 @@ UNREAD = {
     "optim.proxy_lr_factor=2": "cub c2-xbm",
     "ccp.weight=1": "cub c2-proxy",
     "ccp.proxies_per_class=2": "cub c2",
+    "ccp.proxies_by_need=true": "cub c2",
     "ccp.pool_per_class=2": "cub c2",
     "ccp.start_step=2": "cub proxy-anchor",
     "ccp.until=stall": "cub c2-proxy",

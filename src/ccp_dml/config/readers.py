@@ -134,6 +134,7 @@ READERS: dict[str, Reader] = {
     ),
     "ccp.weight": WITH_CCP,
     "ccp.proxies_per_class": WITH_PROXIES,
+    "ccp.proxies_by_need": WITH_PROXIES,
     "ccp.pool_per_class": WITH_PROXIES,
     "ccp.start_step": WITH_PROXIES,
     "ccp.until": WITH_CCP,
