@@ -11,6 +11,7 @@ from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.distances import clip_normalise, l2_normalise, pairwise_distances
 from ccp_dml.functional.geometry import mean_distance_within
 from ccp_dml.functional.kcenter import covering_radius, first_picks, greedy_k_center
+from ccp_dml.functional.row_gradients import as_rows
 
 Space = Literal["raw", "normalised"]
 ProxyLength = Literal["embedded", "unit"]
@@ -30,16 +31,25 @@ class ClassProxies(nn.Module):
         length: "embedded" places proxies as long as the network embeds. "unit" shortens or stretches them to length 1:
             a step of the optimiser then turns them equally far, whatever the scale of the network's embeddings (D31).
         slots: the largest number of proxies of a class; None: every class has P.
+        gradient_by_rows: give the few proxies that a loss feels a sparse gradient; for `RowAdam` and many classes.
     """
 
     labels: Tensor
     used: Tensor
 
     def __init__(
-        self, classes: int, per_class: int, dim: int, length: ProxyLength = "embedded", slots: int | None = None
+        self,
+        classes: int,
+        per_class: int,
+        dim: int,
+        length: ProxyLength = "embedded",
+        slots: int | None = None,
+        *,
+        gradient_by_rows: bool = False,
     ) -> None:
         super().__init__()
         self.per_class, self.length, self.slots = per_class, length, slots
+        self.gradient_by_rows = gradient_by_rows
         room = per_class if slots is None else slots
         self.vectors = nn.Parameter(torch.zeros(classes, room, dim))
         self.register_buffer("labels", torch.arange(classes).repeat_interleave(room), persistent=False)
@@ -49,9 +59,8 @@ class ClassProxies(nn.Module):
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Give the proxies as references (C*P, D) with their labels (C*P,)."""
-        if self.slots is None:
-            return self.vectors.flatten(0, 1), self.labels
-        return self.vectors.flatten(0, 1)[self.used], self.labels[self.used]
+        rows = as_rows(self.vectors) if self.gradient_by_rows else self.vectors.flatten(0, 1)
+        return (rows, self.labels) if self.slots is None else (rows[self.used], self.labels[self.used])
 
     @torch.no_grad()
     def place(self, vectors: Tensor, counts: Tensor | None = None) -> None:

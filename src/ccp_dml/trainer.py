@@ -17,6 +17,7 @@ from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.distances import at_least_float32
 from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.functional.retrieval import RetrievalScores
+from ccp_dml.functional.row_gradients import clip_gradients
 from ccp_dml.losses.activity import MeasuredPairs, PairActivity, pair_activity, recorded_pairs
 
 
@@ -180,7 +181,7 @@ class Trainer:
         if self.pull is not None:
             self.pull.add_gradient()
         add_to_gradients(self.decayed, self.decayed, self.weight_decay)
-        norm = nn.utils.clip_grad_norm_(self.trained, self.clip_norm)
+        norm = clip_gradients(self.trained, self.clip_norm)
         self.optimizer.step()
         return torch.stack(
             [at_least_float32(value) for value in (embeddings.detach().abs().amax(), loss.detach(), norm)]

@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 import torch
 
-from ccp_dml.data.sampler import ClassBalancedBatches, Deck
+from ccp_dml.data.sampler import ClassBalancedBatches, Decks
 from ccp_dml.errors import UserError
 
 
@@ -12,12 +12,20 @@ def labels_of_sizes(sizes: list[int]) -> torch.Tensor:
     return labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
 
 
+class OneDeck:
+    def __init__(self, cards, generator):
+        self.decks = Decks(torch.tensor(cards), torch.tensor([len(cards)]), generator)
+
+    def deal(self, count):
+        return self.decks.deal(0, count)
+
+
 def rows_of(sampler: ClassBalancedBatches) -> list[list[int]]:
     return [rows.tolist() for rows in sampler]
 
 
 def test_deck_deals_every_card_once_before_any_comes_again():
-    deck = Deck([10, 11, 12, 13, 14, 15, 16], torch.Generator().manual_seed(0))
+    deck = OneDeck([10, 11, 12, 13, 14, 15, 16], torch.Generator().manual_seed(0))
     dealt = [card for _ in range(7) for card in deck.deal(3)]
     for end in range(1, 22):
         counts = Counter(dealt[:end])
@@ -26,13 +34,13 @@ def test_deck_deals_every_card_once_before_any_comes_again():
 
 
 def test_deck_hands_that_span_two_decks_hold_no_card_twice():
-    deck = Deck(list(range(5)), torch.Generator().manual_seed(1))
+    deck = OneDeck(list(range(5)), torch.Generator().manual_seed(1))
     for _ in range(200):
         assert len(set(deck.deal(4))) == 4
 
 
 def test_deck_smaller_than_a_hand_repeats_evenly():
-    deck = Deck([0, 1, 2], torch.Generator().manual_seed(0))
+    deck = OneDeck([0, 1, 2], torch.Generator().manual_seed(0))
     for _ in range(30):
         counts = Counter(deck.deal(4))
         assert set(counts) == {0, 1, 2}
@@ -146,3 +154,32 @@ def test_a_batch_that_ranks_cannot_share_is_an_error():
 def test_too_few_classes_are_an_error_that_names_the_setting():
     with pytest.raises(UserError, match=r"`classes_per_batch`=8 .* only 5: lower it to 5"):
         ClassBalancedBatches(labels_of_sizes([8] * 5), 8, 4, seed=0)
+
+
+class Deck:
+    """One deck of cards, the plain way."""
+
+    def __init__(self, cards, generator):
+        self.cards, self.generator, self.left = cards, generator, []
+
+    def deal(self, count):
+        hand = self.left[-count:]
+        del self.left[-count:]
+        while missing := count - len(hand):
+            fresh = [self.cards[i] for i in torch.randperm(len(self.cards), generator=self.generator).tolist()]
+            dealt = sorted(fresh, key=set(hand).__contains__)[:missing]
+            hand += dealt
+            self.left = [card for card in fresh if card not in set(dealt)]
+        return hand
+
+
+def test_many_decks_in_one_array_deal_like_so_many_decks():
+    sizes = torch.tensor([1, 5, 2, 7])
+    cards = torch.randperm(15, generator=torch.Generator().manual_seed(3))
+    together = Decks(cards, sizes, torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    apart = [Deck(some.tolist(), generator) for some in cards.split(sizes.tolist())]
+    draw = torch.Generator().manual_seed(1)
+    for _ in range(200):
+        deck, count = (int(torch.randint(least, most, (), generator=draw)) for least, most in ((0, 4), (1, 10)))
+        assert together.deal(deck, count) == apart[deck].deal(count)

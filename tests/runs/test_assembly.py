@@ -192,3 +192,59 @@ def test_a_problem_is_ended_by_what_the_setting_names(settings, steps, staleness
     config = resolve(["cub", "c2-ccp"], settings).config
     pace = pace_of(config, classes=75)
     assert pace == Pace(steps, staleness, at_least=23, check_every=5)  # 75 classes x 12 images, 40 of them a step
+
+
+MANY = ("ccp.mode=alternating", "ccp.until=steps", "ccp.steps_per_problem=5", "train.max_steps=24", "optim.lr=0.01")
+
+FEW_FEEL = ("loss.positive_margin=0.0", "loss.negative_margin=0.1", "train.classes_per_batch=2")
+
+
+@pytest.fixture
+def few_are_many(monkeypatch):
+    """Let the losses look for the proxies that count, as they do with many classes."""
+    monkeypatch.setattr("ccp_dml.losses.pairs._PAIRS_WORTH_A_SEARCH", {"cpu": 1, "cuda": 1})
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_visiting_only_proxies_that_move_changes_nothing(assemble):
+    double = (*MANY, "run.precision=64-true", "optim.decay_proxies=false", *FEW_FEEL)
+    dense = assemble("dense", "c2-ccp", *double)
+    rows = assemble("rows", "c2-ccp", *double, "optim.proxies_by_rows=true")
+    sparse = []
+    after_step = rows.trainer.after_step
+    rows.trainer.after_step = lambda step: (sparse.append(rows.proxies.vectors.grad.is_sparse), after_step(step))
+    dense.run(), rows.run()
+    assert any(sparse)
+    tolerance = {"rtol": 0, "atol": 1e-12 if dense.proxies.vectors.dtype == torch.float64 else 1e-6}
+    torch.testing.assert_close(rows.proxies.vectors, dense.proxies.vectors, **tolerance)
+    for mine, other in zip(rows.network.parameters(), dense.network.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, **tolerance)
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_a_run_by_rows_is_resumed_bit_by_bit(assemble):
+    settings = (*MANY, "optim.decay_proxies=false", *FEW_FEEL, "optim.proxies_by_rows=true")
+    whole = assemble("whole", "c2-ccp", *settings)
+    whole.run()
+    begun = assemble("begun", "c2-ccp", *settings, "train.max_steps=12")
+    begun.run()
+    resumed = assemble("resumed", "c2-ccp", *settings)
+    resumed.load_state_dict(begun.logbook.last_state(torch.device("cpu")))
+    resumed.run()
+    assert torch.equal(resumed.proxies.vectors, whole.proxies.vectors)
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(value, resumed.network.state_dict()[name])
+
+
+def test_rows_that_decay_are_refused(assemble):
+    with pytest.raises(UserError, match=r"optim\.decay_proxies=false"):
+        assemble("run", "c2-ccp", "optim.proxies_by_rows=true", "optim.weight_decay=0.1")
+    with pytest.raises(UserError, match=r"set ccp\.mode"):
+        assemble("other", "c2", "optim.proxies_by_rows=true", "optim.decay_proxies=false")
+
+
+def test_proxies_decay_unless_told_otherwise(assemble):
+    with_decay, without = assemble("one", "c2-ccp"), assemble("two", "c2-ccp", "optim.decay_proxies=false")
+    assert any(value is with_decay.proxies.vectors for value in with_decay.trainer.decayed)
+    assert not any(value is without.proxies.vectors for value in without.trainer.decayed)
+    assert len(without.trainer.decayed) == len(with_decay.trainer.decayed) - 1

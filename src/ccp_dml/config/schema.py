@@ -160,6 +160,11 @@ class OptimConfig(ConfigSection):
     lr: float = Field(1e-5, gt=0, description="learning rate of Adam (D16)")
     proxy_lr_factor: float = Field(1.0, gt=0, description="learning rate of proxies, as a multiple of the network's")
     weight_decay: float = Field(1e-4, ge=0, description="coupled L2, on everything but normalisation layers (D13)")
+    decay_proxies: bool = Field(True, description="whether weight_decay is for proxies, too")
+    proxies_by_rows: bool = Field(
+        False,
+        description="visit only proxies that move: the same Adam, faster with many classes; needs decay_proxies=false",
+    )
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay rates of Adam's moments (D16)")
     eps: float = Field(1e-8, gt=0, description="what Adam adds to the denominator (D16)")
     clip_norm: float = Field(10.0, gt=0, description="largest global norm of the gradient (D15)")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,25 +10,39 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation import randomness
 
 
-class Deck:
-    """Deals cards from a shuffled deck and shuffles all of them anew when it is used up: each comes equally often."""
+class Decks:
+    """Many decks of cards in one array: there may be a million classes, and an object for each would be too much.
 
-    def __init__(self, cards: list[int], generator: torch.Generator) -> None:
-        self._cards = cards
-        self._generator = generator
-        self._left: list[int] = []
+    Each is shuffled, dealt, and shuffled anew when it is used up: its cards come equally often.
 
-    def deal(self, count: int) -> list[int]:
-        """Deal `count` cards, all different unless the deck has fewer than that."""
-        hand = self._left[-count:]
-        del self._left[-count:]
+    Args:
+        cards: of all decks (N,), deck after deck.
+        sizes: of the decks (C,).
+        generator: shuffles them.
+    """
+
+    def __init__(self, cards: Tensor, sizes: Tensor, generator: torch.Generator) -> None:
+        self._cards, self._generator = cards, generator
+        self._sizes, self._starts = sizes.numpy(), (sizes.cumsum(0) - sizes).numpy()
+        self._left = np.empty(len(cards), dtype=np.int64)  # the cards of each deck that are still to be dealt
+        self._counts = np.zeros(len(sizes), dtype=np.int64)  # how many those are
+
+    def deal(self, deck: int, count: int) -> list[int]:
+        """Deal `count` cards of a deck, all different unless it has fewer than that."""
+        start, size, left = int(self._starts[deck]), int(self._sizes[deck]), int(self._counts[deck])
+        taken = min(count, left)
+        hand: list[int] = self._left[start + left - taken : start + left].tolist()
+        self._counts[deck] = left - taken
         while missing := count - len(hand):
-            fresh = [self._cards[i] for i in torch.randperm(len(self._cards), generator=self._generator).tolist()]
+            cards = self._cards[start : start + size]
+            fresh: list[int] = cards[torch.randperm(size, generator=self._generator)].tolist()
             # A hand that spans two decks takes from the new one what it does not hold yet; the others keep their place.
             dealt = sorted(fresh, key=set(hand).__contains__)[:missing]
             hand += dealt
-            taken = set(dealt)
-            self._left = [card for card in fresh if card not in taken]
+            gone = set(dealt)
+            rest = [card for card in fresh if card not in gone]
+            self._left[start : start + len(rest)] = rest
+            self._counts[deck] = len(rest)
         return hand
 
 
@@ -69,8 +84,8 @@ class ClassBalancedBatches:
         self.seed = seed
         self.epoch = 0
         self.position = 0
-        self._class_ids: list[int] = classes.tolist()
-        self._rows_of_class = [rows.tolist() for rows in labels.argsort(stable=True).split(counts.tolist())]
+        self._classes, self._sizes = classes, counts  # (C,), (C,)
+        self._rows_by_class = labels.argsort(stable=True)  # (N,), class after class
         share = self.batch_size // world_size
         self.own = slice(rank * share, (rank + 1) * share)  # this rank's rows of a global batch
         self._length = max(1, len(labels) // self.batch_size)
@@ -84,8 +99,8 @@ class ClassBalancedBatches:
     @property
     def small_classes(self) -> dict[int, int]:
         """Find the classes that must repeat images to fill their share of a batch: label -> number of images."""
-        sizes = zip(self._class_ids, map(len, self._rows_of_class), strict=True)
-        return {label: size for label, size in sizes if size < self.images_per_class}
+        small = self._sizes < self.images_per_class
+        return dict(zip(self._classes[small].tolist(), self._sizes[small].tolist(), strict=True))
 
     def __len__(self) -> int:
         """Count the batches in one whole epoch."""
@@ -121,11 +136,11 @@ class ClassBalancedBatches:
     def _plan(self, epoch: int) -> Tensor:
         """Plan all global batches of an epoch (len, classes_per_batch * images_per_class), in O(N)."""
         generator = randomness.generator(self.seed, "batches", epoch)
-        classes = Deck(list(range(len(self._rows_of_class))), generator)
-        images = [Deck(rows, generator) for rows in self._rows_of_class]
-        return torch.tensor(
-            [
-                [row for c in classes.deal(self.classes_per_batch) for row in images[c].deal(self.images_per_class)]
-                for _ in range(len(self))
-            ]
-        )
+        count = len(self._sizes)
+        classes = Decks(torch.arange(count), torch.tensor([count]), generator)
+        images = Decks(self._rows_by_class, self._sizes, generator)
+        plan = torch.empty(len(self), self.batch_size, dtype=torch.int64)
+        for batch in plan:
+            dealt = classes.deal(0, self.classes_per_batch)
+            batch.copy_(torch.tensor([row for c in dealt for row in images.deal(c, self.images_per_class)]))
+        return plan

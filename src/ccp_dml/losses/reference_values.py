@@ -30,6 +30,7 @@ from ccp_dml.functional.distances import (
     pairwise_squared_distances,
 )
 from ccp_dml.functional.gradients import first_derivative_only
+from ccp_dml.functional.row_gradients import asks_for_rows, rows_gradient
 
 # Numbers of the references at a time: what stays in a processor's cache, and what keeps a GPU busy.
 _BLOCK_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 27}
@@ -63,6 +64,7 @@ class _Similarities(torch.autograd.Function):
                 torch.mm(chosen[block], anchors.T, out=by_reference[block])
         similarities = by_reference.T.mul_(factors)
         ctx.save_for_backward(anchors, references, chosen, factors, long, similarities, columns)
+        ctx.by_rows = asks_for_rows(references)
         return similarities
 
     @staticmethod
@@ -80,7 +82,7 @@ class _Similarities(torch.autograd.Function):
                 for block in blocks_of(chosen):
                     torch.mm(weights[:, block].T, anchors, out=rows[block])
                     rows[block].addcmul_(along[block], chosen[block], value=-1)
-                grad_references = _spread(rows, columns, references)
+                grad_references = _spread(rows, columns, references, ctx.by_rows)
         return grad_anchors, grad_references, None, None
 
 
@@ -92,6 +94,7 @@ class _Distances(torch.autograd.Function):
         chosen = NORMALISERS[normalise](chosen)
         distances = pairwise_squared_distances(anchors, chosen).sqrt_()  # (B, U)
         ctx.save_for_backward(anchors, references, chosen, factors, long, distances, columns)
+        ctx.by_rows = asks_for_rows(references)
         return distances
 
     @staticmethod
@@ -108,7 +111,7 @@ class _Distances(torch.autograd.Function):
                 rows = (chosen * weights.sum(0).unsqueeze(1)).addmm_(weights.T, anchors, alpha=-1)  # of b
                 along = torch.linalg.vecdot(chosen, rows).mul_(long).unsqueeze(1)  # (U, 1)
                 rows.addcmul_(along, chosen, value=-1).mul_(factors.unsqueeze(1))  # of v
-                grad_references = _spread(rows, columns, references)
+                grad_references = _spread(rows, columns, references, ctx.by_rows)
         return grad_anchors, grad_references, None, None
 
 
@@ -119,7 +122,11 @@ def blocks_of(references: Tensor) -> Iterator[slice]:
     return (slice(start, min(start + rows, len(references))) for start in range(0, len(references), rows))
 
 
-def _spread(rows: Tensor, columns: Tensor | None, references: Tensor) -> Tensor:
+def _spread(rows: Tensor, columns: Tensor | None, references: Tensor, by_rows: bool) -> Tensor:
     """Put `rows` (U, D) where `columns` says, into a gradient for `references` (R, D) that is zero elsewhere."""
     rows = rows.to(references.dtype)
-    return rows if columns is None else torch.zeros_like(references).index_copy_(0, columns, rows)
+    if columns is None:
+        return rows
+    if by_rows:
+        return rows_gradient(rows, columns, len(references))
+    return torch.zeros_like(references).index_copy_(0, columns, rows)

@@ -27,12 +27,17 @@ from ccp_dml.projections import IterativeProjections, Pace, ProximalPull
 from ccp_dml.proxies import pool_size
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.reports.advice import Advice, Case, advise
-from ccp_dml.runs.build import build_objective, build_optimizer, refuse_or_synchronise_batch_norm
+from ccp_dml.runs.build import (
+    build_objective,
+    build_optimizer,
+    decayed_parameters,
+    refuse_or_synchronise_batch_norm,
+)
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder
 from ccp_dml.runs.pool import TrainingPool
 from ccp_dml.runs.scoring import as_row
 from ccp_dml.runs.watcher import Watcher
-from ccp_dml.trainer import Evaluation, Trainer, decaying_parameters
+from ccp_dml.trainer import Evaluation, Trainer
 
 
 class TrainingRun:
@@ -114,7 +119,7 @@ class TrainingRun:
             evaluate_every=train.evaluate_every,
             max_steps=train.max_steps,
             weight_decay=config.optim.weight_decay,
-            decayed=decaying_parameters(network, objective),
+            decayed=decayed_parameters(config.optim, network, objective),
             clip_norm=config.optim.clip_norm,
             warm_up_steps=round(train.warm_up_epochs * len(sampler)),
             resting=list(network.backbone.parameters()),

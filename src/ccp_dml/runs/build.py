@@ -24,6 +24,7 @@ from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation import own_code
 from ccp_dml.foundation.process_group import ALONE, PATIENCE, Processes, current, started_together
 from ccp_dml.foundation.randomness import derive_seed, generator
+from ccp_dml.functional.row_adam import RowAdam
 from ccp_dml.losses.memory import CrossBatchMemory
 from ccp_dml.losses.pml import Miner, PmlLoss, pml_miners, settable_arguments
 from ccp_dml.models.backbones import FROM_SCRATCH, create_backbone
@@ -31,6 +32,7 @@ from ccp_dml.models.embedder import Embedder, start_as_pca
 from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective, pool_size
 from ccp_dml.runs import own_classes
 from ccp_dml.runs.loss_arguments import PREFIX, LossContext, checked_arguments, find_loss
+from ccp_dml.trainer import decaying_parameters
 
 
 @naming_keys("model")
@@ -146,6 +148,7 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
     dim, seed = config.model.embedding_dim, derive_seed(config.run.seed, "loss")
     context = LossContext(classes, dim, steps_per_epoch, seed)
     loss = build_loss(config.loss, context)
+    refuse_rows_that_decay(config)
     if config.ccp.mode != "off":
         if config.xbm.enabled:
             raise UserError("xbm.enabled and ccp.mode are both set: references are either a memory or proxies.")
@@ -156,7 +159,14 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
                 "space."
             )
         slots = proxy_slots(config.ccp) if config.ccp.proxies_by_need else None
-        proxies = ClassProxies(classes, config.ccp.proxies_per_class, dim, config.ccp.proxy_length, slots)
+        proxies = ClassProxies(
+            classes,
+            config.ccp.proxies_per_class,
+            dim,
+            config.ccp.proxy_length,
+            slots,
+            gradient_by_rows=config.optim.proxies_by_rows,
+        )
         return ProxyObjective(loss, proxies, config.ccp.pair_weight), proxies
     if config.xbm.enabled:
         refuse_without_references(loss, config.loss.name, context, "xbm.enabled=true")
@@ -176,6 +186,23 @@ def proxy_slots(ccp: CcpConfig) -> int:
     return min(2 * ccp.proxies_per_class, pool)
 
 
+def refuse_rows_that_decay(config: Config) -> None:
+    """Raise if proxies should be visited only when they move, and something moves them all in every step."""
+    if not config.optim.proxies_by_rows:
+        return
+    if config.ccp.mode == "off":
+        raise UserError("optim.proxies_by_rows needs proxies that CCP reselects: set ccp.mode, or leave it out.")
+    if config.optim.decay_proxies and config.optim.weight_decay:
+        raise UserError(
+            "optim.proxies_by_rows: weight decay moves every proxy in every step; set optim.decay_proxies=false."
+        )
+
+
+def decayed_parameters(optim: OptimConfig, network: nn.Module, objective: nn.Module) -> list[nn.Parameter]:
+    """List the parameters that decay: all that should (D13), with or without those of the objective."""
+    return decaying_parameters(network, objective) if optim.decay_proxies else decaying_parameters(network)
+
+
 def build_optimizer(
     optim: OptimConfig, network: nn.Module, objective: nn.Module, *, scaled_gradients: bool = False
 ) -> torch.optim.Adam:
@@ -188,7 +215,8 @@ def build_optimizer(
     of_objective = [value for value in objective.parameters() if value.requires_grad]
     if of_objective:
         groups.append({"params": of_objective, "lr": optim.lr * optim.proxy_lr_factor})
-    return torch.optim.Adam(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=not scaled_gradients)
+    kind = RowAdam if optim.proxies_by_rows else torch.optim.Adam
+    return kind(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=not scaled_gradients)
 
 
 DDP_ARGUMENTS = inspect.signature(nn.parallel.DistributedDataParallel).parameters
