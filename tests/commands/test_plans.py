@@ -1,6 +1,7 @@
 """Plans as commands show them, train them under a lock, and tell what failed."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from ccp_dml.commands.plans import (
     PlanEntry,
     chosen_runner,
     failed_values,
+    forecast_text,
+    look_ahead,
     plan_totals,
     show_failures,
     show_plan,
@@ -19,18 +22,17 @@ from ccp_dml.commands.plans import (
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.locks import lock
 from ccp_dml.plans.cluster import ClusterRunner
+from ccp_dml.plans.forecast import Forecast
 from ccp_dml.plans.plan import plan_run
 from ccp_dml.plans.runner import Failure, LocalRunner
 
 
 @pytest.fixture
-def entries(tmp_path):
+def entries(features, tmp_path):
     """Three runs of 100 steps: one done, one at step 40, one that has not begun."""
     names = ("done", "partly", "open")
-    runs = [
-        plan_run(name, tmp_path / name, ["features", "c2"], ["data.path=x.npz", "train.max_steps=100", "run.seed=7"])
-        for name in names
-    ]
+    settings = [f"data.path={features}", "train.max_steps=100", "run.seed=7", "train.classes_per_batch=4"]
+    runs = [plan_run(name, tmp_path / name, ["features", "c2"], settings) for name in names]
     for run in runs[:2]:
         run.folder.mkdir()
         (run.folder / "config.toml").write_text("")
@@ -60,6 +62,7 @@ def test_a_plan_as_json_names_states_and_places(entries, tmp_path, capsys):
     assert {run["seed"] for run in shown["runs"]} == {7}
     assert shown["runs"][0]["folder"] == str(tmp_path / "done")
     assert shown["note"] == "more later"
+    assert shown["totals"]["seconds_left"] > 0
 
 
 def test_a_plan_for_people_says_what_is_left(entries, tmp_path, capsys):
@@ -68,6 +71,25 @@ def test_a_plan_for_people_says_what_is_left(entries, tmp_path, capsys):
     assert "partly, at step 40" in shown
     assert "1 done, 1 partly, 1 open; left to train: at most 160 steps." in shown
     assert "More is planned later." in shown
+    assert re.search(r"About [\d.]+ m?s for 2 runs on this machine, one at a time; measured on a few steps", shown)
+
+
+def test_a_plan_without_its_data_is_refused(tmp_path):
+    gone = plan_run("run", tmp_path / "run", ["features", "c2"], ["data.path=gone.npz"])
+    with pytest.raises(UserError, match=r"there is no features file gone\.npz"):
+        show_plan([PlanEntry(gone)], tmp_path, as_json=False)
+
+
+def test_finished_plans_need_neither_data_nor_time(entries):
+    assert look_ahead(entries[:1]) == ([], None)
+
+
+def test_forecasts_say_what_they_leave_out():
+    assert forecast_text(Forecast(7260.0, 0, 0.0), 3).startswith("About 2 h 1 min for 3 runs on this machine, one at a")
+    text = forecast_text(Forecast(300.0, 2, 60.0), 3)
+    assert "with 1,000 steps for each of the 2 that patience ends" in text
+    assert "1 min 0 s of it for features unless they are in the cache" in text
+    assert text.endswith("without the selection of proxies.")
 
 
 def test_failures_are_told_with_their_logs(entries, tmp_path, capsys):

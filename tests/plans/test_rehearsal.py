@@ -1,7 +1,10 @@
 """What is found out before a plan's first step."""
 
+import pytest
+
+from ccp_dml.errors import UserError
 from ccp_dml.plans.plan import plan_run
-from ccp_dml.plans.rehearsal import rehearse
+from ccp_dml.plans.rehearsal import check, rehearse
 
 SMALL = ("data.resize=36", "data.crop=32", "train.classes_per_batch=4", "train.images_per_class=2")
 
@@ -17,3 +20,17 @@ def test_random_weights_are_mentioned_once(image_folder, tmp_path):
 def test_networks_that_are_made_to_start_so_are_not(image_folder, tmp_path):
     given = [*SMALL, f"data.root={image_folder}", "model.backbone=small_cnn"]
     assert rehearse([plan_run("run", tmp_path, ["folder", "c2"], given)]) == []
+
+
+def test_a_plan_is_checked_without_downloads_or_passes(image_folder, tmp_path, monkeypatch):
+    given = [*SMALL, f"data.root={image_folder}", "model.backbone=resnet18", "model.pretrained=true"]
+    monkeypatch.setattr("ccp_dml.plans.rehearsal.build_network", lambda *_: pytest.fail("a network was built"))
+    assert check([plan_run("run", tmp_path, ["folder", "c2"], given)]) == []
+
+
+def test_missing_data_and_weights_are_found_by_the_check(image_folder, tmp_path):
+    with pytest.raises(UserError, match="there is no folder"):
+        check([plan_run("run", tmp_path, ["folder", "c2"], ["data.root=nowhere"])])
+    given = [*SMALL, f"data.root={image_folder}", "model.backbone=small_cnn", "model.weights=gone.safetensors"]
+    with pytest.raises(UserError, match=r"there is no weights file gone\.safetensors"):
+        check([plan_run("run", tmp_path, ["folder", "c2"], given)])

@@ -13,6 +13,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import file_in_the_way
 
 if TYPE_CHECKING:
+    from ccp_dml.plans.forecast import Forecast
     from ccp_dml.plans.plan import PlannedRun
     from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 
@@ -101,10 +102,42 @@ def chosen_runner(folder: Path, workers: int | None, cluster: str | None) -> "Ru
     return ClusterRunner(cluster, folder)
 
 
+def look_ahead(planned: Sequence[PlanEntry]) -> "tuple[list[str], Forecast | None]":
+    """Check data and weights of the runs that are left, and measure how long they will take.
+
+    Returns what the user should know, and None in place of a forecast where nothing is left.
+    """
+    from ccp_dml.plans.forecast import forecast
+    from ccp_dml.plans.plan import state_of
+    from ccp_dml.plans.rehearsal import check
+
+    left = [one.run for one in planned if state_of(one.run.folder).state != "done"]
+    return (check(left), forecast(left)) if left else ([], None)
+
+
+def forecast_text(found: "Forecast", runs: int) -> str:
+    """Say how long the runs that are left will take, and what that leaves out."""
+    from ccp_dml.plans.forecast import STEPS_SHOWN
+    from ccp_dml.reports.words import duration
+
+    patience = f", with {STEPS_SHOWN:,} steps for each of the {found.by_patience} that patience ends"
+    features = f", {duration(found.features)} of it for features unless they are in the cache"
+    return (
+        f"About {duration(found.seconds)} for {runs} runs on this machine, one at a time"
+        + (patience if found.by_patience else "")
+        + (features if found.features else "")
+        + "; measured on a few steps, without the selection of proxies."
+    )
+
+
 def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: str = "") -> None:
-    """Print the runs, their cost in steps, and how far each has come; `note` tells what is not known yet."""
+    """Check the runs; print them, their cost in steps and time, and how far each has come.
+
+    `note` tells what is not known yet.
+    """
     from ccp_dml.plans.plan import state_of
 
+    told, found = look_ahead(planned)
     states = [state_of(one.run.folder) for one in planned]
     if as_json:
         runs = [
@@ -122,7 +155,8 @@ def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: s
             for one, how in zip(planned, states, strict=True)
         ]
         more = {"note": note} if note else {}
-        return print_json({"folder": str(folder), "runs": runs, "totals": plan_totals(planned), **more})
+        left = {**plan_totals(planned), "seconds_left": 0.0 if found is None else found.seconds}
+        return print_json({"folder": str(folder), "runs": runs, "totals": left, "notes": told, **more})
     table = Table(title=f"{folder}: {len(planned)} runs")
     for title in ("run", "seed", "steps", "state"):
         table.add_column(title, justify="left" if title in ("run", "state") else "right")
@@ -137,8 +171,11 @@ def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: s
         f"{totals['done']} done, {totals['partly']} partly, {totals['open']} open; left to train: {cost}.",
         highlight=False,
     )
-    if note:
-        out.print(note, highlight=False, soft_wrap=True)
+    if found is not None:
+        text = forecast_text(found, sum(how.state != "done" for how in states))
+        out.print(text, highlight=False, soft_wrap=True)
+    for text in [*told, *([note] if note else [])]:
+        out.print(text, highlight=False, markup=False, soft_wrap=True)
     return None
 
 

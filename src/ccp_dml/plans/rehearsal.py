@@ -1,8 +1,9 @@
 """Check every run of a plan before the first step: a mistake should not surface after hours, run after run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ccp_dml.config.schema import ModelConfig
+from ccp_dml.config.schema import DataConfig, ModelConfig
+from ccp_dml.data.labelled import DataHalves
 from ccp_dml.plans.plan import PlannedRun, state_of
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_fabric, build_network, weights_note
@@ -22,6 +23,25 @@ def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list
     watcher = watcher or Watcher()
     load_data, frozen = remember_last(build_data), FrozenFeatures()
     tried: set[ModelConfig] = set()
+    notes = check(runs, load_data)
+    for run in runs:  # what takes long comes last
+        config = run.config
+        halves = load_data(config.data)
+        frozen.test_inputs(config, halves.test, watcher)
+        learned, _ = classes_to_learn_and_to_select_on(config.protocol, frozen.training_inputs(config, halves, watcher))
+        if config.model not in tried:
+            build_network(trained_part(config.model), learned, config.run.seed)
+            tried.add(config.model)
+    return notes
+
+
+def check(runs: Sequence[PlannedRun], load_data: Callable[[DataConfig], DataHalves] | None = None) -> list[str]:
+    """Find out without downloads and without a pass through a network whether the runs can start; return notes.
+
+    Raises the UserError of the first run whose data, weights, loss, device or logger is not there or does not fit.
+    """
+    load_data = load_data or remember_last(build_data)
+    tried: set[ModelConfig] = set()
     notes: list[str] = []
     for run in runs:
         config = run.config
@@ -30,13 +50,8 @@ def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list
         halves = load_data(config.data)
         notes += [note for note in (*halves.notes, weights_note(config.model)) if note and note not in notes]
         refuse_untrainable(config, halves)
-    for run in runs:  # what takes long comes last
-        config = run.config
-        halves = load_data(config.data)
-        frozen.test_inputs(config, halves.test, watcher)
-        learned, _ = classes_to_learn_and_to_select_on(config.protocol, frozen.training_inputs(config, halves, watcher))
-        if config.model not in tried:
-            build_network(trained_part(config.model), learned, config.run.seed)
+        if config.model.weights is not None and config.model not in tried:
+            build_network(config.model, halves.train, config.run.seed)
             tried.add(config.model)
     return notes
 

@@ -1,0 +1,65 @@
+"""How long a plan will take."""
+
+import json
+
+import pytest
+
+from ccp_dml.plans import forecast as forecasts
+from ccp_dml.plans.forecast import Cost, forecast, measure
+from ccp_dml.plans.plan import plan_run
+from ccp_dml.runs.datasets import build_data
+
+SMALL = (
+    *("data.resize=36", "data.crop=32", "train.classes_per_batch=4", "train.images_per_class=2"),
+    *("model.backbone=small_cnn", "run.workers=0"),
+)
+
+
+@pytest.fixture
+def plan(image_folder, tmp_path):
+    def make(name, *settings, recipes=("folder", "c2")):
+        given = [*SMALL, f"data.root={image_folder}", *settings]
+        return plan_run(name, tmp_path / name, list(recipes), given)
+
+    return make
+
+
+def test_a_few_steps_are_measured(plan):
+    config = plan("run").config
+    cost = measure(config, build_data(config.data))
+    assert cost.step > 0
+    assert cost.evaluation > 0
+    assert cost.features == 0
+
+
+def test_features_of_a_frozen_backbone_are_counted_apart(plan):
+    config = plan("run", "model.freeze_backbone=true", "model.pretrained=true").config  # nothing is downloaded
+    cost = measure(config, build_data(config.data))
+    assert cost.features > 0
+    assert cost.step > 0
+
+
+def test_runs_that_are_left_add_up(plan, monkeypatch):
+    measured = []
+
+    def measure_once(config, _):
+        measured.append(config.loss.name)
+        return Cost(step=2.0, evaluation=10.0, features=5.0)
+
+    monkeypatch.setattr(forecasts, "measure", measure_once)
+    settings = ("train.max_steps=100", "train.evaluate_every=50")
+    runs = [plan(f"c2-{fold}", *settings, f"protocol.fold={fold}", f"run.seed={fold}") for fold in range(3)]
+    runs.append(plan("ms", *settings, "loss.name=ms"))
+    found = forecast(runs)
+    assert measured == ["c2", "ms"]
+    assert found.features == 5.0  # once for all
+    assert found.seconds == 4 * (100 * 2.0 + 2 * 10.0) + 5.0
+    assert found.by_patience == 0
+    runs[0].folder.mkdir()
+    (runs[0].folder / "config.toml").write_text("")
+    (runs[0].folder / "metrics.jsonl").write_text(json.dumps({"step": 50, "map_at_r": 0.5}) + "\n")
+    assert forecast(runs[:1]).seconds == 50 * 2.0 + 10.0 + 5.0
+    (runs[0].folder / "result.json").write_text("{}")
+    assert forecast(runs[:1]).seconds == 0
+    endless = forecast([plan("endless", "train.evaluate_every=50")])
+    assert (endless.by_patience, endless.seconds) == (1, 1000 * 2.0 + 20 * 10.0 + 5.0)
