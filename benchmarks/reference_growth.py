@@ -6,26 +6,14 @@ pytorch-metric-learning is measured up to a million references, and up to a hund
 it lists.
 """
 
-import json
-import re
-import subprocess
 import sys
-from pathlib import Path
 
 import torch
 from losses import PROXIES, check, pairs_of_losses, step, trained_scene
-from side_by_side import Claim, compare, main
+from side_by_side import SET_BACK, Claim, compare, in_own_process, main, peak_of, resident
 
 SIZES = (10_000, 100_000, 1_000_000, 4_000_000)
 MOST_OF_THEIRS = {"C1": 1_000_000, "C2": 1_000_000, "triplet": 100_000}
-STATUS, SET_BACK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-
-def resident(name: str) -> int:
-    """Bytes of this process in memory: now ("VmRSS") or at most ("VmHWM")."""
-    found = re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text("utf-8"))
-    assert found is not None
-    return int(found[1]) * 1024
 
 
 def one_peak(name: str, references: int, whose: str) -> None:
@@ -35,14 +23,7 @@ def one_peak(name: str, references: int, whose: str) -> None:
     step(loss, trained_scene(100))()  # whatever is loaded by a first call
     before = resident("VmRSS")
     scene = trained_scene(references // PROXIES)
-    SET_BACK.write_text("5", "utf-8")
-    step(loss, scene)()
-    print(json.dumps(resident("VmHWM") - before))
-
-
-def peak_of(name: str, references: int, whose: str) -> float:
-    command = [sys.executable, str(Path(__file__)), "--one", name, str(references), whose]
-    return float(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
+    print(peak_of(step(loss, scene)) - before)
 
 
 def measure(quick: bool) -> list[Claim]:
@@ -59,7 +40,9 @@ def measure(quick: bool) -> list[Claim]:
                 pairs = compare(ours, theirs, repeats)
                 times.append(Claim("Time, forward + backward", case, pairs))
                 if SET_BACK.exists():
-                    both = (peak_of(name, references, "ours"), peak_of(name, references, "theirs"))
+                    both = tuple(
+                        in_own_process(__file__, "--one", name, str(references), whose) for whose in ("ours", "theirs")
+                    )
                     memory.append(Claim("Peak of memory of a step", case, [both]))
             else:
                 pairs = compare(ours, ours, repeats)

@@ -13,15 +13,20 @@ docs/performance.md from what they return. A claim is a ratio: no absolute time 
 """
 
 import argparse
+import re
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+STATUS, SET_BACK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 ROW = ("case", "ratio", "quartiles", "wanted", "reached")
 
 
@@ -76,14 +81,16 @@ class Claim:
 
 
 def compare(
-    ours: Callable[[], object], theirs: Callable[[], object], repeats: int, calls: int = 1
+    ours: Callable[[], object], theirs: Callable[[], object], repeats: int, calls: int = 1, *, warm_up: bool = True
 ) -> list[tuple[float, float]]:
     """Processor seconds of both, repeat by repeat, after one untimed call each; waiting for a core does not count.
 
     The order alternates, so that what one leaves in the caches is not always the other's. `calls` are timed at once.
+    Without `warm_up` there are no untimed calls, for what takes so long that a first call makes no difference.
     """
     seconds = []
-    ours(), theirs()
+    if warm_up:
+        ours(), theirs()
     for repeat in range(repeats):
         taken = {}
         for call in (ours, theirs) if repeat % 2 else (theirs, ours):
@@ -93,6 +100,26 @@ def compare(
             taken[call] = time.process_time() - started
         seconds.append((taken[ours], taken[theirs]))
     return seconds
+
+
+def resident(name: str) -> int:
+    """Read the bytes of this process in memory: now ("VmRSS") or at most ("VmHWM")."""
+    found = re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text("utf-8"))
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def peak_of(call: Callable[[], object]) -> int:
+    """Call, and read the peak of this process's memory meanwhile, in bytes. Linux alone can set back a peak."""
+    SET_BACK.write_text("5", "utf-8")
+    call()
+    return resident("VmHWM")
+
+
+def in_own_process(script: str, *arguments: str) -> float:
+    """Run a benchmark's `script` with `arguments`, and read the number that it prints: a fresh process holds little."""
+    command = [sys.executable, script, *arguments]
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def tables(claims: Sequence[Claim]) -> dict[str, list[Claim]]:

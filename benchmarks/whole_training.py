@@ -1,0 +1,161 @@
+"""A whole training, evaluations included, against pytorch-metric-learning's own trainer, tester and calculator.
+
+Both train the same network from the same first weights with the same loss, optimiser, learning rate, number of batches
+of the same make-up, and evaluate as often on the same validation images, with MAP@R, P@R and P@1. Images are not
+augmented, so that loading is indexing for both. Ours also decays weights, clips gradients, keeps the best weights, and
+writes its log and a checkpoint after every evaluation; the peer does none of it.
+"""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partialmethod
+from pathlib import Path
+from typing import Any
+
+import torch
+import tqdm
+from pytorch_metric_learning import losses, samplers, testers, trainers
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from side_by_side import Claim, compare, main
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ccp_dml.config.layers import resolve
+from ccp_dml.config.schema import Config
+from ccp_dml.data.features import FeatureRows
+from ccp_dml.data.labelled import LabelledSet, TestSet
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.build import build_network
+from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
+from ccp_dml.runs.loss_arguments import checked_arguments, complete
+from ccp_dml.runs.training import train_on_classes
+from ccp_dml.runs.watcher import Watcher
+
+METRICS = ("mean_average_precision_at_r", "r_precision", "precision_at_1")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One training: its settings, the images that train, and those that are evaluated."""
+
+    config: Config
+    learned: LabelledSet
+    validation: LabelledSet
+
+
+class Items(Dataset[tuple[Tensor, int]]):
+    """All of a set in memory, item by item, as the peer's loader wants it."""
+
+    def __init__(self, data: LabelledSet) -> None:
+        self.inputs, self.labels = data.load(torch.arange(len(data))), data.labels.tolist()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        return self.inputs[row], self.labels[row]
+
+
+def settings_of(steps: int, every: int) -> list[str]:
+    return [f"train.max_steps={steps}", f"train.evaluate_every={every}", "run.map_points=0"]
+
+
+def glyphs(steps: int, every: int) -> Scene:
+    """Train the small network of `make demo` on glyphs."""
+    config = complete(resolve(["glyphs", "c2"], ["data.augment=none", *settings_of(steps, every)]).config)
+    learned, validation = classes_to_learn_and_to_select_on(config.protocol, build_data(config.data))
+    return Scene(config, learned, validation.queries)
+
+
+def features(steps: int, every: int) -> Scene:
+    """Train a linear head on features, where the network costs next to nothing."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400).repeat_interleave(20)
+    centres = torch.randn(400, 1280, generator=generator)
+    vectors = centres[labels] + 3 * torch.randn(len(labels), 1280, generator=generator)
+    everything = LabelledSet(FeatureRows(vectors), torch.arange(len(labels)), labels, tuple(map(str, range(400))))
+    settings = ["model.head_init=xavier", "train.classes_per_batch=16", "train.images_per_class=4"]
+    config = complete(resolve(["features", "c2"], [*settings, *settings_of(steps, every)]).config)
+    return Scene(config, everything.of_classes(range(200)), everything.of_classes(range(200, 400)))
+
+
+def our_training(scene: Scene) -> float:
+    """Train, and return the best MAP@R."""
+    with tempfile.TemporaryDirectory() as scratch:
+        logbook = Logbook.open_new(Path(scratch, "run"), scene.config, ["benchmark"])
+        _, facts = train_on_classes(
+            scene.config, scene.learned, TestSet(scene.validation), logbook, Watcher(), resume=False
+        )
+    return facts["validation"]["map_at_r"]
+
+
+def their_training(scene: Scene) -> float:
+    """Train, and return the best MAP@R."""
+    config, cpu = scene.config, torch.device("cpu")
+    margins = checked_arguments(config.loss)
+    network = build_network(config.model, scene.learned, config.run.seed)
+    batch = config.train.classes_per_batch * config.train.images_per_class
+    every = config.train.evaluate_every
+    learned, validation = Items(scene.learned), Items(scene.validation)
+    tester = testers.GlobalEmbeddingSpaceTester(
+        batch_size=config.run.evaluation_batch,
+        dataloader_num_workers=0,
+        data_device=cpu,
+        accuracy_calculator=AccuracyCalculator(include=METRICS, k="max_bin_count", device=cpu),
+    )
+    found: list[float] = []
+
+    def evaluate(trainer: Any) -> None:
+        accuracies = tester.test({"validation": validation}, trainer.epoch, network)
+        found.append(next(value for name, value in accuracies["validation"].items() if METRICS[0] in name))
+
+    trainer = trainers.MetricLossOnly(
+        models={"trunk": network},
+        optimizers={"trunk_optimizer": torch.optim.Adam(network.parameters(), lr=config.optim.lr)},
+        batch_size=batch,
+        loss_funcs={
+            "metric_loss": losses.ContrastiveLoss(
+                pos_margin=margins["positive_margin"], neg_margin=margins["negative_margin"]
+            )
+        },
+        dataset=learned,
+        sampler=samplers.MPerClassSampler(
+            scene.learned.labels, config.train.images_per_class, batch, length_before_new_iter=batch * every
+        ),
+        iterations_per_epoch=every,
+        dataloader_num_workers=0,
+        data_device=cpu,
+        end_of_epoch_hook=evaluate,
+    )
+    trainer.train(num_epochs=(config.train.max_steps or 0) // every)
+    return max(found)
+
+
+def claim(case: str, scene: Scene, repeats: int) -> Claim:
+    scores: dict[str, float] = {}
+
+    def remembering(name: str, training: Callable[[Scene], float]) -> Callable[[], None]:
+        return lambda: scores.update({name: training(scene)})
+
+    times = compare(remembering("ours", our_training), remembering("theirs", their_training), repeats, warm_up=False)
+    assert abs(scores["ours"] - scores["theirs"]) < 0.03, scores  # batches are drawn differently
+    return Claim("A whole training", case, times, at_least=1.0)
+
+
+def measure(quick: bool) -> list[Claim]:
+    tqdm.tqdm.__init__ = partialmethod(tqdm.tqdm.__init__, disable=True)  # the peer need not draw progress bars
+    short = 4 if quick else 1
+    repeats = 1 if quick else 3
+    return [
+        claim("glyphs, small CNN, C2: 80 steps, 4 evaluations", glyphs(80 // short, 20 // short), repeats),
+        claim(
+            "8,000 features of 1,280, linear head, C2: 200 steps, 4 evaluations",
+            features(200 // short, 50 // short),
+            repeats,
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    main(__doc__, measure)
