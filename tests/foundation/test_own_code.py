@@ -1,7 +1,6 @@
 """Names of a user's own code: how they are read, found, run once and digested."""
 
 import sys
-from importlib.metadata import EntryPoint
 
 import pytest
 from torch import nn
@@ -94,9 +93,13 @@ def test_classes_of_this_package_have_no_digest_of_their_own(file):
     )
 
 
-def test_entry_points_of_installed_packages_are_names(monkeypatch):
-    point = EntryPoint("decoder", "json.decoder:JSONDecoder", GROUP)
-    monkeypatch.setattr(own_code, "entry_points", lambda group: [point] if group == GROUP else [])
+def test_entry_points_of_installed_packages_are_names(tmp_path, monkeypatch):
+    assert not own_code.is_own("decoder", GROUP)
+    installed = tmp_path / "decoders-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: decoders\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(f"[{GROUP}]\ndecoder = json.decoder:JSONDecoder\n")
+    monkeypatch.syspath_prepend(tmp_path)
     assert own_code.is_own("decoder", GROUP)
     assert not own_code.is_own("decoder", own_code.BACKBONES)
     assert own_code.load("decoder", GROUP).__name__ == "JSONDecoder"

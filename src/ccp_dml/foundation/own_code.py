@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,12 @@ def absolute(name: str) -> str:
 
 def plugins(group: str) -> dict[str, EntryPoint]:
     """Find what installed packages register under `group`, such as `ccp_dml.losses`: name -> entry point."""
+    return _plugins(group, tuple(sys.path))
+
+
+@cache
+def _plugins(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:  # noqa: ARG001 another path, other packages
+    """Read what is registered, once: it takes a file of every installed package, and a run asks a dozen times."""
     return {point.name: point for point in entry_points(group=group)}
 
 
