@@ -2,16 +2,25 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-search test lint docs bench clean
+.PHONY: demo demo-c2 demo-c2-ccp demo-search test lint docs bench clean
 .DELETE_ON_ERROR:
 
 # A demo that was interrupted goes on where it stopped.
 resume = $(if $(wildcard $(1)/config.toml),--resume)
 
+# Both networks train at once, on a thread each: two threads make a network of this size little faster than one.
 demo: .venv/ready
-	$(BIN)/ccp train glyphs c2 --out runs/demo/c2 $(call resume,runs/demo/c2)
-	$(BIN)/ccp train glyphs c2-ccp --out runs/demo/c2-ccp $(call resume,runs/demo/c2-ccp)
+	$(MAKE) --no-print-directory --jobs=2 demo-c2 demo-c2-ccp
 	$(BIN)/ccp report runs/demo/c2 runs/demo/c2-ccp --out runs/demo/report.html
+
+demo-c2: export OMP_NUM_THREADS = 1
+demo-c2:
+	mkdir -p runs/demo
+	$(BIN)/ccp train glyphs c2 --out runs/demo/c2 $(call resume,runs/demo/c2) > runs/demo/c2.log 2>&1 || (cat runs/demo/c2.log; exit 1)
+
+demo-c2-ccp: export OMP_NUM_THREADS = 1
+demo-c2-ccp:
+	$(BIN)/ccp train glyphs c2-ccp --out runs/demo/c2-ccp $(call resume,runs/demo/c2-ccp)
 
 # The network of `make demo`, searching the glyphs it never saw. CHECK=1 starts it, asks once and stops.
 demo-search: .venv/ready
@@ -31,10 +40,9 @@ lint: .venv/ready
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
+# Measures everything side by side and writes docs/performance.md, in about ten minutes: leave the machine alone.
 bench: .venv/ready
 	$(BIN)/python benchmarks/run_all.py
-	$(BIN)/python benchmarks/search.py
-	$(BIN)/python benchmarks/input.py
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'

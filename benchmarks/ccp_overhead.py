@@ -19,6 +19,7 @@ from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective
 from ccp_dml.runs.build import build_optimizer
 from ccp_dml.trainer import Trainer, decaying_parameters
 
+GOAL = 5
 DIMENSIONS = 128
 SCENES = {
     "EfficientNet-Lite0, 112 px, 100 classes x 8 proxies, batch 32": ("tf_efficientnet_lite0", 112, 32, 100, 8, 1.03),

@@ -19,6 +19,7 @@ from ccp_dml.runs import training
 from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.watcher import Watcher
 
+GOAL = 6
 CLASSES, IMAGES, WIDTH = 200, 58, 1280
 
 

@@ -26,6 +26,7 @@ from ccp_dml.data.published.inventory import Inventory, ListedImage
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.transforms import eval_transform, train_transform
 
+GOAL = 7
 RESIZE, CROP, BATCH = 256, 227, 32
 SIZES = {(500, 375): 6, (1600, 1200): 1}  # of CUB's photographs and of a small camera's: batches that are timed
 

@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 
 from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, MultiSimilarityLoss, TripletLoss
 
+GOAL = 1
 BATCH_CLASSES, IMAGES, PROXIES, DIMENSIONS = 8, 4, 4, 128
 KIND = 20  # classes that are alike, as products of one kind are: the negatives that still count
 GOALS = {"C1": (5.0, 1.0), "C2": (5.0, 1.0), "MS": (4.0, 1.5), "triplet": (15.0, 1.0)}

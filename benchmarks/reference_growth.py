@@ -12,6 +12,7 @@ import torch
 from losses import PROXIES, check, pairs_of_losses, step, trained_scene
 from side_by_side import SET_BACK, Claim, compare, in_own_process, main, peak_of, resident
 
+GOAL = 2
 SIZES = (10_000, 100_000, 1_000_000, 4_000_000)
 MOST_OF_THEIRS = {"C1": 1_000_000, "C2": 1_000_000, "triplet": 100_000}
 

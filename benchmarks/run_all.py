@@ -10,21 +10,36 @@ import argparse
 import importlib
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from side_by_side import Claim
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "docs" / "performance.md"
 RECORD = PAGE.with_suffix(".json")
 MARK = "def measure("
+GROWTH = "reference_growth"
 INTRODUCTION = """# Performance
 
 How many times as long another way takes on the same inputs with the same results, as a median over repeats in turns in
 one process, with its quartiles. Times are those of the processor, on one thread. `make bench` measures all of it on
-your machine and writes this page; the scripts are in `benchmarks/`. Absolute times are not claimed.
+your machine, in about ten minutes, and writes this page; the scripts are in `benchmarks/`. Absolute times are not
+claimed.
+
+**Does fast code change results?** Every fast path computes the same formula, in another order: scores of evaluations
+are the same to all digits, values and gradients of losses to the last few. A training amplifies last digits, as it does
+those of another number of threads. [Lab notes](lab_notes.md#the-same-seed-with-faster-code) compare.
 """
+FIGURE = PAGE.parent / "assets" / "performance-growth.svg"
 
 
 def names() -> list[str]:
@@ -43,13 +58,13 @@ def run_one(name: str, quick: bool) -> None:
     claims = module.measure(quick)
     show(claims)
     ratios_alone = [asdict(claim) | {"pairs": [(1.0, ratio) for ratio in claim.ratios]} for claim in claims]
-    print(json.dumps({"about": module.__doc__, "claims": ratios_alone}))
+    print(json.dumps({"about": module.__doc__, "goal": getattr(module, "GOAL", None), "claims": ratios_alone}))
 
 
 def write_page(record: dict[str, dict]) -> None:
     from side_by_side import ROW, Claim, tables
 
-    lines = [INTRODUCTION]
+    lines = [INTRODUCTION, *summary(record)]
     for name, found in sorted(record.items()):
         first, *rest = found["about"].strip().split("\n\n")
         lines += [f"## {name}\n", " ".join(first.split()) + f" (`benchmarks/{name}.py`)\n"]
@@ -60,7 +75,55 @@ def write_page(record: dict[str, dict]) -> None:
             lines += [f"**{title}**\n", "| " + " | ".join(ROW) + " |", "|---|--:|--:|--:|---|"]
             lines += ["| " + " | ".join(claim.cells()) + " |" for claim in rows] + [""]
             lines += [f"{note}\n" for note in dict.fromkeys(claim.note for claim in rows if claim.note)]
+        if name == GROWTH:
+            draw_growth([Claim(**claim) for claim in found["claims"]])
+            lines.append(f"![Time of a step against the number of references]({FIGURE.parent.name}/{FIGURE.name})\n")
     PAGE.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+def summary(record: dict[str, dict]) -> list[str]:
+    """List what was wanted, by goal, and whether it was reached."""
+    from side_by_side import ROW, Claim
+
+    lines = ["## What was wanted\n", "| goal | " + " | ".join(ROW) + " |", "|--:|---|--:|--:|--:|---|"]
+    for found in sorted(record.values(), key=lambda found: found.get("goal") or 99):
+        for claim in (Claim(**claim) for claim in found["claims"]):
+            if claim.reached is not None:
+                case, *cells = claim.cells()
+                goal = found.get("goal") or ""
+                what = f"{claim.title} ({claim.theirs} / {claim.ours}): {case}"
+                lines.append(f"| {goal} | " + " | ".join([what, *cells]) + " |")
+    return [*lines, ""]
+
+
+def draw_growth(claims: Sequence["Claim"]) -> None:
+    """Draw how the time of a step grows with the references, in multiples of our time at the fewest."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "growth"  # the same numbers give the same file
+    from matplotlib import pyplot
+
+    growth = re.compile(r"(.+), from [\d,]+ to ([\d,]+) references")
+    size_of_case = re.compile(r"(.+), 32 x ([\d,]+) x 128")
+    ours: dict[str, dict[int, float]] = {}
+    theirs: dict[str, dict[int, float]] = {}
+    for claim in claims:
+        if found := growth.fullmatch(claim.case):
+            ours.setdefault(found[1], {10_000: 1.0})[int(found[2].replace(",", ""))] = claim.ratio
+    for claim in claims:
+        if claim.title.startswith("Time") and (found := size_of_case.fullmatch(claim.case)):
+            references = int(found[2].replace(",", ""))
+            theirs.setdefault(found[1], {})[references] = claim.ratio * ours[found[1]].get(references, 1.0)
+    figure, panels = pyplot.subplots(1, len(ours), figsize=(9, 3), sharex=True, sharey=True, layout="constrained")
+    for panel, name in zip(panels, ours, strict=True):
+        panel.loglog(theirs[name].keys(), theirs[name].values(), "o-", color="#b35900", label="pytorch-metric-learning")
+        panel.loglog(ours[name].keys(), ours[name].values(), "o-", color="#00588f", label="ours")
+        panel.set(title=name, xlabel="references")
+    panels[0].set_ylabel("time of a step, ours at 10,000 = 1")
+    panels[0].legend()
+    figure.savefig(FIGURE, metadata={"Date": None})
+    pyplot.close(figure)
 
 
 def main() -> None:
@@ -75,9 +138,14 @@ def main() -> None:
     record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
     for name in options.names or names():
         command = [sys.executable, str(FOLDER / "run_all.py"), name, "--here", *["--quick"] * options.quick]
+        started = time.monotonic()
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.rstrip()
         shown, _, last = output.rpartition("\n")
-        print(shown, flush=True)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken = (
+            f"{name}: {time.monotonic() - started:.0f} s, of processors so far {used.ru_utime + used.ru_stime:.0f} s"
+        )
+        print(f"{shown}\n{taken}", flush=True)
         record[name] = json.loads(last) | {"busy": os.getloadavg()[1]}
     if not options.quick:
         RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

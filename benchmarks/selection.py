@@ -11,6 +11,8 @@ from ccp_dml.certificate.distance_law import pair_laws, threshold_grid
 from ccp_dml.functional.distances import pairwise_distances
 from ccp_dml.functional.kcenter import greedy_k_center
 
+GOAL = 4
+
 
 def class_by_class(pool: Tensor, previous: Tensor, k: int) -> Tensor:
     return torch.cat([greedy_k_center(pool[c : c + 1], previous[c : c + 1], k) for c in range(len(pool))])

@@ -70,7 +70,9 @@ class Claim:
         wanted = "" if self.at_most is None else f"at most {self.at_most:g}"
         wanted = wanted if self.at_least is None else f"at least {self.at_least:g}"
         lower, upper = self.quartiles
-        reached = {True: "yes", False: "no", None: ""}[self.reached]
+        goal = self.at_least or self.at_most
+        missed = "" if goal is None else f"no, by {abs(self.ratio / goal - 1):.0%}"
+        reached = {True: "yes", False: missed, None: ""}[self.reached]
         return (
             self.case,
             f"{self.ratio:.3g}",

@@ -32,6 +32,7 @@ from ccp_dml.runs.loss_arguments import checked_arguments, complete
 from ccp_dml.runs.training import train_on_classes
 from ccp_dml.runs.watcher import Watcher
 
+GOAL = 10
 METRICS = ("mean_average_precision_at_r", "r_precision", "precision_at_1")
 
 
