@@ -13,7 +13,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.losses import CrossBatchMemory, HierarchicalProxyAnchorLoss
 from ccp_dml.proxies import BatchObjective, ProxyObjective
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.build import build_network, build_objective, build_optimizer, weights_note
+from ccp_dml.runs.build import build_network, build_objective, build_optimizer, compile_backbone, weights_note
 from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
@@ -307,3 +307,32 @@ def test_a_backbone_of_one_s_own_draws_its_weights_from_the_seed(tmp_path):
         build_network(model.model_copy(update={"pretrained": True}), None, 0)
     with pytest.raises(UserError, match=r"model\.args\.width is set, but the backbone 'small_cnn' takes no arguments"):
         build_network(config("model.backbone=small_cnn", "model.args.width=3").model, None, 0)
+
+
+def test_a_compiled_backbone_computes_the_same_and_keeps_its_names():
+    settings = config("model.backbone=small_cnn")
+    plain, compiled = (build_network(settings.model, None, seed=0) for _ in range(2))
+    compile_backbone(compiled, torch.device("cpu"), backend="eager")
+    images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
+    for network in (plain, compiled):
+        network(images).square().sum().backward()
+    torch.testing.assert_close(compiled(images), plain(images))
+    assert compiled.state_dict().keys() == plain.state_dict().keys()
+    for own, other in zip(compiled.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, other.grad)
+    assert compiled.backbone._compiled_call_impl is not None
+
+
+def test_compiling_without_a_compiler_is_refused(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    with pytest.raises(UserError, match=r"needs a C\+\+ compiler"):
+        compile_backbone(build_network(config("model.backbone=small_cnn").model, None, seed=0), torch.device("cpu"))
+
+
+def test_run_compile_compiles_the_network_that_trains(tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr("ccp_dml.runs.assembly.compile_backbone", lambda network, _: compiled.append(network))
+    short = ["train.max_steps=1", "train.evaluate_every=1", "run.map_points=0", "run.compile=true"]
+    settings = complete(resolve(["glyphs", "c2"], short).config)
+    train(settings, Logbook.open_new(tmp_path / "run", settings, ["test"]), Watcher())
+    assert len(compiled) == 1

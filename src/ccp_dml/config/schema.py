@@ -246,6 +246,9 @@ class RunConfig(ConfigSection):
     )
     cache: str | None = Field(None, description="folder of the feature cache; unset: in the user's cache folder")
     evaluation_batch: int = Field(128, ge=1, le=MOST_AT_ONCE, description="images embedded at once outside training")
+    compile: bool = Field(
+        False, description="let torch.compile translate the backbone: minutes at first, faster steps afterwards"
+    )
     deterministic: bool = Field(True, description="the same result, bit for bit, on the same machine")
     logger: LoggerName = Field("none", description="where evaluations are logged besides metrics.jsonl")
     map_points: int = Field(

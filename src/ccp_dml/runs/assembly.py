@@ -22,6 +22,7 @@ from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.retrieval import RetrievalScores
+from ccp_dml.models.backbones import PrecomputedFeatures
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.projections import IterativeProjections, Pace, ProximalPull
 from ccp_dml.proxies import pool_size
@@ -30,6 +31,7 @@ from ccp_dml.reports.advice import Advice, Case, advise
 from ccp_dml.runs.build import (
     build_objective,
     build_optimizer,
+    compile_backbone,
     decayed_parameters,
     refuse_or_synchronise_batch_norm,
 )
@@ -95,6 +97,8 @@ class TrainingRun:
         scaled_gradients = config.run.precision == "16-mixed"
         self.optimizer = build_optimizer(config.optim, network, objective, scaled_gradients=scaled_gradients)
         objective.to(fabric.device, torch.float64 if config.run.precision == "64-true" else None)
+        if config.run.compile and not isinstance(network.backbone, PrecomputedFeatures):
+            compile_backbone(network, fabric.device)
         self.wrapped_network, wrapped_optimizer = fabric.setup(network, self.optimizer)
         self.wrapped_network.mark_forward_method("raw")
         pull = ProximalPull(network, ccp.weight) if alternating else None

@@ -1,0 +1,82 @@
+"""What the layout of images in memory, and batch-norm folded into convolutions, do to real backbones.
+
+The first table times a pass forward and backward as in training, once with the colours of a pixel side by side
+(channels-last) and once colour by colour; every backbone has the layout that won. The second times a pass without
+gradients. Folding is not used: features then differ in their last digits, and so would every file of the feature cache.
+`run.precision=auto` measures mixed precision on the machine of a run, and says what it chose.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+
+import torch
+from side_by_side import Claim, compare, main
+from torch import Tensor, nn
+from torch.fx.experimental.optimization import fuse
+
+from ccp_dml.models.backbones import create_backbone
+from ccp_dml.models.embedder import freeze_batch_norm
+
+GOAL = 8
+BACKBONES = {
+    "EfficientNet-Lite0, 112 px, batch 32": ("tf_efficientnet_lite0", 112, 32),
+    "BN-Inception, 227 px, batch 8": ("bn_inception", 227, 8),
+}
+
+
+class InLayout(nn.Module):
+    """A backbone whose weights and inputs are laid out in memory as told."""
+
+    def __init__(self, backbone: nn.Module, layout: torch.memory_format) -> None:
+        super().__init__()
+        self.backbone, self.layout = backbone.to(memory_format=layout), layout
+        if hasattr(backbone, "memory_format"):
+            backbone.memory_format = layout
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (B, 3, H, W) -> feature maps (B, F, h, w)."""
+        return self.backbone(images.contiguous(memory_format=self.layout))
+
+
+def training_pass(network: nn.Module, images: Tensor) -> Callable[[], None]:
+    def run() -> None:
+        network.zero_grad()
+        network(images).square().sum().backward()
+
+    return run
+
+
+def inference(network: nn.Module, images: Tensor) -> Callable[[], Tensor]:
+    def run() -> Tensor:
+        with torch.no_grad():
+            return network(images)
+
+    return run
+
+
+def measure(quick: bool) -> list[Claim]:
+    repeats = 2 if quick else 7
+    claims = []
+    generator = torch.Generator().manual_seed(0)
+    for case, (name, pixels, batch) in BACKBONES.items():
+        backbone = create_backbone(name, seed=0)
+        freeze_batch_norm(backbone)
+        images = torch.randint(0, 256, (batch, 3, pixels, pixels), generator=generator, dtype=torch.uint8)
+        last, first = (
+            training_pass(InLayout(deepcopy(backbone), layout), images)
+            for layout in (torch.channels_last, torch.contiguous_format)
+        )
+        times = compare(last, first, repeats)
+        claims.append(Claim("Layout, forward + backward", case, times, ours="channels-last", theirs="channels-first"))
+    backbone.eval()
+    plain, folded = inference(backbone, images), inference(fuse(backbone), images)
+    off = float((plain() - folded()).abs().max() / plain().abs().max())
+    assert off < 1e-3, off
+    note = f"Folded features differ by up to {off:.0e} of the largest."
+    times = compare(folded, plain, repeats)
+    claims.append(Claim("Batch-norm in inference", case, times, ours="folded", theirs="as it is", note=note))
+    return claims
+
+
+if __name__ == "__main__":
+    main(__doc__, measure)
