@@ -1,7 +1,11 @@
 """Greedy k-center for all classes at once against class by class, and the certificate's count against a binary search.
 
-Picks and counts must be the same.
+Picks and counts must be the same. The rest of a reselection is embedding the pool: in large batches, without gradients,
+loaded ahead by the loader processes. Embeddings of the last evaluation cannot take its place: a pool holds images of
+classes that train, an evaluation those of classes that do not.
 """
+
+import statistics
 
 import torch
 from side_by_side import Claim, compare, main
@@ -24,7 +28,10 @@ def k_center_claim(classes: int, repeats: int) -> Claim:
     pool, previous = (torch.randn(classes, points, 128, generator=generator) for points in (7, 4))
     assert torch.equal(greedy_k_center(pool, previous, 4), class_by_class(pool, previous, 4))
     pairs = compare(lambda: greedy_k_center(pool, previous, 4), lambda: class_by_class(pool, previous, 4), repeats)
-    return Claim("Greedy k-center", f"{classes:,} classes, pool 7, 4 proxies", pairs, theirs="class by class")
+    milliseconds = 1000 * statistics.median(ours for ours, _ in pairs)
+    note = f"For all {classes:,} classes together, on one thread of the machine that measured: {milliseconds:.0f} ms."
+    case = f"{classes:,} classes, pool 7, 4 proxies"
+    return Claim("Greedy k-center", case, pairs, theirs="class by class", note=note)
 
 
 def by_binary_search(points: Tensor, labels: Tensor, thresholds: Tensor) -> Tensor:
@@ -50,7 +57,7 @@ def certificate_claim(images: int, repeats: int) -> Claim:
 
 
 def measure(quick: bool) -> list[Claim]:
-    repeats = 3 if quick else 7
+    repeats = 3 if quick else 5
     return [k_center_claim(500 if quick else 8_489, repeats), certificate_claim(1_000 if quick else 4_000, repeats)]
 
 
