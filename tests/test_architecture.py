@@ -30,17 +30,7 @@ ABOUT_NO_MODULE = {
 """Tests, by file or folder, that mirror no module, and what they are about."""
 TESTED_ELSEWHERE = {
     "__main__": "tests/test_cli.py starts it as a process",
-    "commands/serving/export": "serving/exports/test_export.py makes the same folders without the command",
-    "commands/serving/terminal_pictures": "commands/serving/test_search.py",
-    "serving/search/approximate": "serving/search/test_index.py",
     "functional/mutual": "functional/test_neighbours.py",
-    "serving/exports/model_card": "serving/exports/test_export.py",
-    "serving/exports/programs": "serving/exports/test_export.py",
-    "serving/search/gallery": "serving/search/test_index.py and test_vector_engine.py",
-    "serving/search/index_store": "serving/search/test_index_writer.py",
-    "serving/match_threshold": "serving/test_model.py",
-    "serving/preprocessing": "serving/test_model.py and test_stored_model.py",
-    "serving/web/results_page": "commands/serving/test_search.py",
 }
 """Modules without a test file of their own, and the tests that would fail without them."""
 

@@ -32,6 +32,40 @@ def test_a_run_on_photos_embeds_its_test_images_bit_for_bit(photo_run):
     np.testing.assert_array_equal(vectors, stored(folder))
 
 
+def smooth_photos(folder, classes=16, per_class=4):
+    """Write JPEG files that are large enough to be decoded at a fraction of their size."""
+    rng = np.random.default_rng(0)
+    for number in range(classes * per_class):
+        file = folder / f"class_{number % classes}" / f"{number}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        coarse = Image.fromarray(rng.integers(0, 256, size=(5, 6, 3), dtype=np.uint8))
+        coarse.resize((200, 160), Image.Resampling.BICUBIC).save(file, quality=95)
+    return folder
+
+
+def test_a_run_that_decoded_at_reduced_size_goes_on_doing_so(make_photo_run, tmp_path):
+    root = smooth_photos(tmp_path / "large")
+    folder, config = make_photo_run(f"data.root={root}", "data.reduced_decoding=true")
+    model = ccp.load(folder)
+    np.testing.assert_array_equal(model.embed(paths_of_test_images(config)), stored(folder))
+    model.save(tmp_path / "saved")
+    assert ccp.load(tmp_path / "saved").preprocessing.reduced_decoding
+
+
+def test_a_hurried_model_is_the_same_model_with_almost_the_same_vectors(photo_run, tmp_path):
+    root = smooth_photos(tmp_path / "large")
+    exact = ccp.load(photo_run[0], "cpu")
+    vectors = exact.embed(root)
+    for options, close in (({"channels_last": True}, 1e-5), ({"reduced_decoding": True}, 0.2)):
+        hurried = ccp.load(photo_run[0], "cpu", **options)
+        assert hurried.digest == exact.digest
+        np.testing.assert_allclose(hurried.embed(root), vectors, rtol=0, atol=close)
+        hurried.save(tmp_path / str(close))
+        np.testing.assert_array_equal(ccp.load(tmp_path / str(close), "cpu").embed(root), vectors)
+    reduced = ccp.load(photo_run[0], "cpu", reduced_decoding=True).embed(root)
+    assert not np.array_equal(reduced, vectors)  # it was really decoded otherwise
+
+
 def test_a_frozen_run_joins_its_backbone_bit_for_bit(frozen_run):
     folder, config = frozen_run
     np.testing.assert_array_equal(ccp.load(folder).embed(paths_of_test_images(config)), stored(folder))

@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,13 @@ from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
 from ccp_dml.records.code_copies import name_of_copy, write_copies
 from ccp_dml.serving.match_threshold import MatchThreshold, match_threshold
-from ccp_dml.serving.preprocessing import Preprocessing, VectorPreprocessing, as_values, unusable
+from ccp_dml.serving.preprocessing import (
+    PhotoPreprocessing,
+    Preprocessing,
+    VectorPreprocessing,
+    as_values,
+    unusable,
+)
 
 OnError = Literal["raise", "skip"]
 FORMAT = 1
@@ -83,8 +89,19 @@ class EmbeddingModel:
         self.description = description
         self.fabric = fabric
         self.digest = content_digest(network, preprocessing, description)
+        self._load = preprocessing.load
         self._one_batch_at_a_time = threading.Lock()  # two forward passes at once would fight for the same cores
         self._calls = threading.local()
+
+    def hurry(self, *, reduced_decoding: bool = False, channels_last: bool = False) -> None:
+        """Embed faster from now on, with vectors that differ a little; see `ccp_dml.load`.
+
+        It stays the same model: its digest, what it saves, and the indexes that it may search.
+        """
+        if reduced_decoding and isinstance(self.preprocessing, PhotoPreprocessing):
+            self._load = replace(self.preprocessing, reduced_decoding=True).load
+        if channels_last:
+            self.network.to(memory_format=torch.channels_last)
 
     @property
     def name(self) -> str:
@@ -263,15 +280,14 @@ class EmbeddingModel:
         """Yield per batch: usable positions, their network inputs, and what is wrong with the others."""
         blocks = [range(first, min(first + size, len(items))) for first in range(0, len(items), size)]
         if len(items) == 1:
-            yield from (sort_out(block, [attempt(self.preprocessing.load, items[0])]) for block in blocks)
+            yield from (sort_out(block, [attempt(self._load, items[0])]) for block in blocks)
             return
         # Threads, not processes: Pillow and torch work outside Python's lock, and nothing is forked inside a server.
         threads = ThreadPoolExecutor(min(usable_cores(), 8), thread_name_prefix="ccp-decode")
         ahead: deque[tuple[range, list[Future[Tensor | Exception]]]] = deque()
         try:
             for block in blocks:
-                load = self.preprocessing.load
-                ahead.append((block, [threads.submit(attempt, load, items[position]) for position in block]))
+                ahead.append((block, [threads.submit(attempt, self._load, items[position]) for position in block]))
                 if len(ahead) > BATCHES_AHEAD:
                     positions, futures = ahead.popleft()
                     yield sort_out(positions, [future.result() for future in futures])

@@ -34,6 +34,8 @@ def load(
     settings: Sequence[str] = (),
     trust_code: bool = False,
     backbone: Callable[..., nn.Module] | None = None,
+    reduced_decoding: bool = False,
+    channels_last: bool = False,
 ) -> EmbeddingModel:
     """Load a trained network: the folder of a run, or one that `ccp export` or `EmbeddingModel.save` wrote.
 
@@ -43,18 +45,25 @@ def load(
         settings: for a run whose files have moved, such as "model.weights=FILE"; see `Logbook.config_here`.
         trust_code: run the code of a backbone that came with the folder. Read it first: it may do anything.
         backbone: the class of the backbone, in place of such code.
+        reduced_decoding: decode large JPEG files at a half, a quarter or an eighth of their size, as far as the network
+            does not need more. Much faster on photos of many megapixels; vectors differ a little.
+        channels_last: lay images out in memory as most processors prefer it for convolutions. Faster for most
+            backbones; vectors differ in the last digits.
     """
     folder = Path(path).expanduser()
-    if (folder / MODEL).is_file():
-        return load_saved(folder, device, trust_code=trust_code, backbone=backbone)
     if not folder.is_dir():
         raise UserError(f"there is no model {folder}: give the folder of a run, or one that `ccp export` wrote.")
-    if not (folder / layout.CONFIG).is_file():
+    if (folder / MODEL).is_file():
+        model = load_saved(folder, device, trust_code=trust_code, backbone=backbone)
+    elif (folder / layout.CONFIG).is_file():
+        model = load_run(folder, device, settings, trust_code=trust_code, backbone=backbone)
+    else:
         raise UserError(
             f"{folder} holds no model, neither {layout.CONFIG} nor {MODEL}: give the folder of a run, or one that "
             "`ccp export` wrote."
         )
-    return load_run(folder, device, settings, trust_code=trust_code, backbone=backbone)
+    model.hurry(reduced_decoding=reduced_decoding, channels_last=channels_last)
+    return model
 
 
 def load_run(

@@ -1,4 +1,4 @@
-"""Searching an index: exactly, with conditions, approximately; and what a damaged one says."""
+"""Searching an index: exactly and with conditions; and what a damaged one says."""
 
 import json
 import shutil
@@ -9,9 +9,8 @@ from support.pictures import write_picture
 
 from ccp_dml.errors import UserError
 from ccp_dml.serving.listed_images import list_images
-from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.index import SearchIndex
-from ccp_dml.serving.search.index_store import NextGeneration, PinnedModel, read_manifest
+from ccp_dml.serving.search.index_store import read_manifest
 from ccp_dml.serving.search.index_writer import add_images
 
 
@@ -124,50 +123,3 @@ def test_a_manifest_cannot_name_files_elsewhere(index_folder):
     change_manifest(index_folder, files=files | {"items": files["items"] | {"name": "../x-000001.sqlite"}})
     with pytest.raises(UserError, match=r"is damaged .*files.items.name"):
         SearchIndex.open(index_folder)
-
-
-@pytest.fixture
-def made_up_index(tmp_path):
-    """Makes an index of so many random unit vectors, whose images do not exist."""
-
-    def make(count, kind=None, dim=16):
-        folder = tmp_path / f"made-up-{count}-{kind}"
-        generation = NextGeneration(folder, None)
-        vectors = np.random.default_rng(0).normal(size=(count, dim)).astype(np.float32)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors.tofile(generation.path("vectors"))
-        table = generation.new_table()
-        rows = [(number + 1, f"/p/{number}.png", str(number % 7), 1, 1, "x") for number in range(count)]
-        table.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)", rows)
-        table.commit()
-        table.close()
-        built = None if kind is None else approximate.build(kind, vectors, generation.path("approximate"))
-        generation.commit(PinnedModel(path="m", name="m", digest="d", dim=dim), count, count + 1, built)
-        return SearchIndex.open(folder)
-
-    return make
-
-
-@pytest.mark.parametrize("kind", approximate.KINDS)
-def test_approximate_search_ranks_its_candidates_exactly(made_up_index, kind):
-    pytest.importorskip("faiss")
-    exact, close = made_up_index(3000), made_up_index(3000, kind)
-    stated = close.manifest.approximation
-    assert stated.kind == kind
-    assert stated.recall_at_10 > 0.9
-    queries = np.random.default_rng(1).normal(size=(40, 16)).astype(np.float32)
-    found, true = close.search(queries, 10), exact.search(queries, 10)
-    shared = [len({h.item.id for h in a} & {h.item.id for h in b}) / 10 for a, b in zip(found, true, strict=True)]
-    assert np.mean(shared) > 0.85
-    for hits, query in zip(found, queries, strict=True):
-        own = close.vectors_of([hit.item.id for hit in hits])
-        assert [hit.distance for hit in hits] == pytest.approx(np.linalg.norm(own - query, axis=1), abs=1e-5)
-        assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
-    assert close.search(queries, 10, 'label = "3"') == exact.search(queries, 10, 'label = "3"')  # conditions: exact
-
-
-def test_approximate_search_of_few_images_is_refused(tmp_path, pictures, model):
-    pytest.importorskip("faiss")
-    with pytest.raises(UserError, match="--approximate is for large indexes; this one has 24 images"):
-        add_images(tmp_path / "x.index", model, tmp_path, list_images([pictures]), "hnsw")
-    assert not (tmp_path / "x.index").exists()

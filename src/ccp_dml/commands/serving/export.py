@@ -29,7 +29,7 @@ def export(
     - `ccp export runs/birds --out birds-model --onnx --torch`
     - `ccp export runs/birds --out birds-model --images photos`
     """
-    from ccp_dml.serving.exports.export import BATCHES, export_run
+    from ccp_dml.serving.exports.export import BATCHES, TOLERANCE, export_run
 
     take_termination_as_interrupt()  # or a kill would leave the scratch folder behind
 
@@ -51,6 +51,14 @@ def export(
             f"{name}: same vectors as the run in batches of {', '.join(map(str, BATCHES))} "
             f"(largest difference {difference:.1g}, allowed {done.allowed:.1g})",
             highlight=False,
+        )
+    for name, rounded in done.rounded.items():
+        out.print(
+            f"{name}: {rounded.otherwise:,} of {rounded.features:,} features of the frozen backbone are rounded to the "
+            f"other side than in the run, which moves {rounded.beyond} of {rounded.images} vectors by more than "
+            f"{TOLERANCE:.0e}; made of the same features, vectors differ by {rounded.head:.1g}",
+            highlight=False,
+            soft_wrap=True,
         )
     out.print(f"Written: {folder} ({', '.join(done.files)})", highlight=False, markup=False, soft_wrap=True)
     consent = ", trust_code=True" if any(name.startswith("own_code.") for name in done.files) else ""

@@ -22,8 +22,10 @@ from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.serving.exports.model_card import write_card
 from ccp_dml.serving.exports.programs import (
+    FEATURES,
     ONNX,
     ONNX_OF_IMAGES,
+    OUTPUT,
     TORCH,
     Program,
     run_onnx,
@@ -50,6 +52,18 @@ class Exported:
     allowed: float
     files: list[str] = field(default_factory=list)
     differences: dict[str, float] = field(default_factory=dict)
+    rounded: dict[str, "Rounded"] = field(default_factory=dict)  # of ONNX programs of a frozen backbone
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """What becomes of a frozen backbone's features in another runtime: some are rounded to the other side."""
+
+    otherwise: int  # features that were
+    features: int  # of so many
+    beyond: int  # images whose vectors differ by more than `TOLERANCE` for that
+    images: int  # of so many
+    head: float  # how far vectors are at most from what the run's head makes of the same features
 
 
 def export_run(
@@ -87,6 +101,7 @@ def export_run(
                 write_torch(model, scratch)
             report("Checking what was written")
             done.differences = checked_differences(model, scratch, items, done.allowed)
+            done.rounded = checked_rounding(model, scratch, items)
             write_card(model, RunFolder.read(folder), scratch, done.allowed)
             done.files = sorted(file.name for file in scratch.iterdir())
     except FileExistsError:
@@ -151,6 +166,41 @@ def checked_differences(model: EmbeddingModel, folder: Path, items: Sequence[Any
                 f"than {allowed:.2g} is too much; nothing was exported. Try other versions of torch and onnxruntime, "
                 "or leave that file out."
             )
+    return found
+
+
+@torch.no_grad()
+def checked_rounding(model: EmbeddingModel, folder: Path, items: Sequence[Any]) -> dict[str, Rounded]:
+    """Count the features that ONNX programs round otherwise than the run, and refuse a head that differs."""
+    network = model.network
+    if not network.freeze_backbone or not (folder / ONNX).exists():
+        return {}
+    given: dict[str, tuple[list[np.ndarray], Sequence[Any]]] = {
+        ONNX: ([model.preprocessing.load(item).float().numpy() for item in items], items)
+    }
+    if (folder / ONNX_OF_IMAGES).exists():
+        arrays = of_one_size(items)
+        given[ONNX_OF_IMAGES] = arrays, arrays
+    found = {}
+    for name, (inputs, pictures) in given.items():
+        features, vectors = (run_onnx(folder / name, output)(np.stack(inputs)) for output in (FEATURES, OUTPUT))
+        expected = network.features(torch.stack([model.preprocessing.load(item) for item in pictures])).numpy()
+        of_same = NORMALISERS[network.normalise](network.head(torch.from_numpy(features))).numpy()
+        head = float(np.abs(vectors - of_same).max())
+        if not head <= TOLERANCE:
+            raise UserError(
+                f"{name} makes other vectors of its features than {model.name} does: they differ by up to {head:.2g}, "
+                f"and more than {TOLERANCE:.2g} is too much; nothing was exported. Try other versions of torch and "
+                "onnxruntime, or leave that file out."
+            )
+        difference = np.abs(vectors - model.embed(list(pictures), batch_size=len(pictures)))
+        found[name] = Rounded(
+            otherwise=int((features != expected).sum()),
+            features=expected.size,
+            beyond=int((difference.max(axis=1) > TOLERANCE).sum()),
+            images=len(pictures),
+            head=head,
+        )
     return found
 
 

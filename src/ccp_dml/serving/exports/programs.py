@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
+from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.serving.exports.resizing import ResizeAndCrop
 from ccp_dml.serving.model import EmbeddingModel
 from ccp_dml.serving.preprocessing import GreyPreprocessing, PhotoPreprocessing, VectorPreprocessing
 
 ONNX, ONNX_OF_IMAGES, TORCH = "model.onnx", "model_uint8.onnx", "model.pt2"
-OUTPUT = "embeddings"
+OUTPUT, FEATURES = "embeddings", "features"
 EXAMPLE_SIZE = (97, 131)
 """Height and width of the images that the graph is traced with. Nothing in it depends on them."""
 
@@ -26,40 +27,47 @@ Program = Callable[[np.ndarray], np.ndarray]
 
 
 class FromInputs(nn.Module):
-    """Network inputs as float32, (B, 3, H, W) on the scale 0..255 or vectors (B, F) -> embeddings (B, D)."""
+    """Network inputs as float32, (B, 3, H, W) on the scale 0..255 or vectors (B, F) -> embeddings (B, D).
 
-    def __init__(self, network: Embedder) -> None:
+    With features, also what embeddings are made of: a frozen backbone's features (B, F), rounded to half precision.
+    """
+
+    def __init__(self, network: Embedder, with_features: bool = False) -> None:
         super().__init__()
         self.network = network
+        self.with_features = with_features
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        embeddings: Tensor = self.network(inputs)
-        return embeddings
+    def forward(self, inputs: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        network = self.network
+        features = network.features(inputs)
+        embeddings: Tensor = NORMALISERS[network.normalise](network.head(features))
+        return (embeddings, features) if self.with_features else embeddings
 
 
 class FromImages(nn.Module):
-    """Images (B, H, W, 3) uint8 of any one size -> embeddings (B, D)."""
+    """Images (B, H, W, 3) uint8 of any one size -> embeddings (B, D), with features (B, F) as in `FromInputs`."""
 
-    def __init__(self, network: Embedder, preprocessing: ResizeAndCrop) -> None:
+    def __init__(self, network: Embedder, preprocessing: ResizeAndCrop, with_features: bool = False) -> None:
         super().__init__()
         self.preprocessing = preprocessing
-        self.network = network
+        self.from_inputs = FromInputs(network, with_features)
 
-    def forward(self, images: Tensor) -> Tensor:
-        embeddings: Tensor = self.network(self.preprocessing(images))
-        return embeddings
+    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        outputs: Tensor | tuple[Tensor, Tensor] = self.from_inputs(self.preprocessing(images))
+        return outputs
 
 
 def write_onnx(model: EmbeddingModel, folder: Path) -> list[str]:
     """Write model.onnx, which takes network inputs, and model_uint8.onnx, which takes images; the files' names."""
     require_onnx()
     refuse_mixed_precision(model)
-    _write_onnx(FromInputs(model.network), example_inputs(model), "inputs", (0,), folder / ONNX)
+    frozen = model.network.freeze_backbone
+    _write_onnx(FromInputs(model.network, frozen), example_inputs(model), "inputs", (0,), folder / ONNX)
     preprocessing = graph_of_preprocessing(model)
     if preprocessing is None:
         return [ONNX]
     images = torch.zeros(2, *EXAMPLE_SIZE, 3, dtype=torch.uint8)
-    of_images = FromImages(model.network, preprocessing)
+    of_images = FromImages(model.network, preprocessing, frozen)
     _write_onnx(of_images, images, "images", (0, 1, 2), folder / ONNX_OF_IMAGES)
     return [ONNX, ONNX_OF_IMAGES]
 
@@ -74,8 +82,11 @@ def write_torch(model: EmbeddingModel, folder: Path) -> list[str]:
     return [TORCH]
 
 
-def _write_onnx(module: nn.Module, example: Tensor, name: str, dynamic: tuple[int, ...], file: Path) -> None:
+def _write_onnx(
+    module: FromInputs | FromImages, example: Tensor, name: str, dynamic: tuple[int, ...], file: Path
+) -> None:
     shapes = {name: dict.fromkeys(dynamic, torch.export.Dim.DYNAMIC)}
+    inner = module if isinstance(module, FromInputs) else module.from_inputs
     with torch.no_grad(), quiet():
         program = torch.onnx.export(
             module.eval(),
@@ -83,20 +94,20 @@ def _write_onnx(module: nn.Module, example: Tensor, name: str, dynamic: tuple[in
             dynamo=True,
             dynamic_shapes=shapes,
             input_names=[name],
-            output_names=[OUTPUT],
+            output_names=[OUTPUT, FEATURES] if inner.with_features else [OUTPUT],
             verbose=False,
         )
         assert program is not None
         program.save(str(file))
 
 
-def run_onnx(file: Path) -> Program:
-    """Run the program in `file` by onnxruntime on the processor."""
+def run_onnx(file: Path, output: str = OUTPUT) -> Program:
+    """Load the program in `file`, for onnxruntime on the processor, and give one of its outputs."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
-    return lambda inputs: np.asarray(session.run([OUTPUT], {name: inputs})[0])
+    return lambda inputs: np.asarray(session.run([output], {name: inputs})[0])
 
 
 def run_torch(file: Path) -> Program:

@@ -1,0 +1,80 @@
+"""Approximate search: faiss proposes, exact distances decide, and its recall is measured."""
+
+import numpy as np
+import pytest
+
+from ccp_dml.errors import UserError
+from ccp_dml.serving.listed_images import list_images
+from ccp_dml.serving.search import approximate
+from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.index_store import NextGeneration, PinnedModel
+from ccp_dml.serving.search.index_writer import add_images
+
+
+@pytest.fixture
+def made_up_index(tmp_path):
+    """Makes an index of so many random unit vectors, whose images do not exist."""
+
+    def make(count, kind=None, dim=16):
+        folder = tmp_path / f"made-up-{count}-{kind}"
+        generation = NextGeneration(folder, None)
+        vectors = np.random.default_rng(0).normal(size=(count, dim)).astype(np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors.tofile(generation.path("vectors"))
+        table = generation.new_table()
+        rows = [(number + 1, f"/p/{number}.png", str(number % 7), 1, 1, "x") for number in range(count)]
+        table.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)", rows)
+        table.commit()
+        table.close()
+        built = None if kind is None else approximate.build(kind, vectors, generation.path("approximate"))
+        generation.commit(PinnedModel(path="m", name="m", digest="d", dim=dim), count, count + 1, built)
+        return SearchIndex.open(folder)
+
+    return make
+
+
+@pytest.mark.parametrize("kind", approximate.KINDS)
+def test_approximate_search_ranks_its_candidates_exactly(made_up_index, kind):
+    pytest.importorskip("faiss")
+    exact, close = made_up_index(3000), made_up_index(3000, kind)
+    stated = close.manifest.approximation
+    assert stated.kind == kind
+    assert stated.recall_at_10 > 0.9
+    queries = np.random.default_rng(1).normal(size=(40, 16)).astype(np.float32)
+    found, true = close.search(queries, 10), exact.search(queries, 10)
+    shared = [len({h.item.id for h in a} & {h.item.id for h in b}) / 10 for a, b in zip(found, true, strict=True)]
+    assert np.mean(shared) > 0.85
+    for hits, query in zip(found, queries, strict=True):
+        own = close.vectors_of([hit.item.id for hit in hits])
+        assert [hit.distance for hit in hits] == pytest.approx(np.linalg.norm(own - query, axis=1), abs=1e-5)
+        assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
+    assert close.search(queries, 10, 'label = "3"') == exact.search(queries, 10, 'label = "3"')  # conditions: exact
+
+
+def test_approximate_search_of_few_images_is_refused(tmp_path, pictures, model):
+    pytest.importorskip("faiss")
+    with pytest.raises(UserError, match="--approximate is for large indexes; this one has 24 images"):
+        add_images(tmp_path / "x.index", model, tmp_path, list_images([pictures]), "hnsw")
+    assert not (tmp_path / "x.index").exists()
+
+
+def test_a_damaged_approximate_index_is_named(made_up_index):
+    pytest.importorskip("faiss")
+    index = made_up_index(1500, "hnsw")
+    (index.folder / index.manifest.files["approximate"].name).write_bytes(b"no faiss")
+    with pytest.raises(UserError, match=r"is damaged \(approximate-000001\.faiss"):
+        approximate.open_index(index.folder, index.manifest)
+
+
+class ProposesNothing:
+    """An inverted file whose lists were all empty."""
+
+    def search(self, queries, wanted):
+        return None, np.full((len(queries), wanted), -1)
+
+
+def test_where_nothing_is_proposed_everything_is_looked_at():
+    vectors = np.eye(70, dtype=np.float32)
+    distances, rows = approximate.ApproximateIndex(ProposesNothing()).search(vectors[5:6], vectors, 3)
+    assert rows[0].tolist() == [5, 0, 1]
+    assert distances[0] == pytest.approx([0, 2**0.5, 2**0.5])
