@@ -1,0 +1,174 @@
+"""Training with a thousand to a million classes: a whole step, its memory, and a reselection of the proxies.
+
+A step embeds 32 synthetic feature vectors with a linear layer, takes the contrastive loss against one or four proxies
+per class, and updates layer and proxies. Ours visits only the proxies that move (`optim.proxies_by_rows`); beside it
+stand the same with torch's fused Adam, and what pytorch-metric-learning has for it: its ContrastiveLoss against a
+matrix of proxies and its ProxyAnchorLoss, both with torch's Adam, as long as they fit. Memory is the peak of a process
+of its own (Linux alone can tell).
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from pytorch_metric_learning import losses as pml
+from reference_growth import SET_BACK, resident
+from side_by_side import Claim, compare, main
+from torch import Tensor, nn
+
+from ccp_dml.functional.row_adam import TOUCHED, RowAdam, steps_until_rest
+from ccp_dml.functional.row_gradients import clip_gradients
+from ccp_dml.losses import ContrastiveLoss
+from ccp_dml.proxies import ClassProxies, ProxyObjective, select_proxies
+
+FEATURES, DIMENSIONS, BATCH_CLASSES, IMAGES = 32, 128, 8, 4
+MARGINS = (0.2858, 0.5130)  # those of SOP
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+MOST_REFERENCES = {"by rows": 1_000_000, "dense": 1_000_000, "contrastive": 400_000, "proxy anchor": 1_000_000}
+"""What fits into 8 GB. Of 32 million pairs, pytorch-metric-learning's ContrastiveLoss lists the positions."""
+
+CALLS_TO_SETTLE = 3
+
+
+class Training:
+    """A small training with very many classes.
+
+    Args:
+        classes, per_class: C and P.
+        way: "by rows", "dense", "contrastive" or "proxy anchor"; see above.
+    """
+
+    def __init__(self, classes: int, per_class: int, way: str) -> None:
+        self.generator = torch.Generator().manual_seed(0)
+        self.classes, self.per_class = classes, per_class
+        self.centres = torch.randn(classes, FEATURES, generator=self.generator)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.network = nn.Linear(FEATURES, DIMENSIONS)
+            self.objective = self.objective_of(way)
+        groups = [*self.network.parameters(), *self.objective.parameters()]
+        settings = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "fused": True}
+        self.optimizer = RowAdam(groups, **settings) if way == "by rows" else torch.optim.Adam(groups, **settings)
+        self.trained = groups
+
+    def objective_of(self, way: str) -> nn.Module:
+        if way == "proxy anchor":
+            return pml.ProxyAnchorLoss(self.classes, DIMENSIONS)
+        proxies = ClassProxies(self.classes, self.per_class, DIMENSIONS, gradient_by_rows=way == "by rows")
+        with torch.no_grad():
+            proxies.place(self.network(self.centres).unsqueeze(1).expand(-1, self.per_class, -1))
+            proxies.vectors.add_(0.1 * torch.randn(proxies.vectors.shape, generator=self.generator))
+        if way == "contrastive":
+            return AgainstProxies(pml.ContrastiveLoss(*MARGINS), proxies)
+        return ProxyObjective(ContrastiveLoss(*MARGINS), proxies, pair_weight=0.0)
+
+    def images(self, labels: Tensor) -> Tensor:
+        noise = torch.randn(len(labels), FEATURES, generator=self.generator)
+        return self.centres[labels] + 0.3 * noise
+
+    def step(self) -> Tensor:
+        chosen = torch.randint(self.classes, (BATCH_CLASSES,), generator=self.generator)
+        labels = chosen.repeat_interleave(IMAGES)
+        loss = self.objective(self.network(self.images(labels)), labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        clip_gradients(self.trained, 10.0)
+        self.optimizer.step()
+        return loss.detach()
+
+    @torch.no_grad()
+    def reselect(self) -> None:
+        """Move the proxies to the farthest of a fresh pool, two images per class more than there are proxies."""
+        size = self.per_class + 2
+        pool = torch.empty(self.classes, size, DIMENSIONS)
+        for block in torch.arange(self.classes).split(1 << 16):
+            pool[block] = self.network(self.images(block.repeat_interleave(size))).unflatten(0, (-1, size))
+        proxies = self.objective.proxies
+        proxies.place(select_proxies(pool, proxies.vectors.detach(), self.per_class).vectors)
+
+
+class AgainstProxies(nn.Module):
+    """A loss of pytorch-metric-learning against a matrix of proxies."""
+
+    def __init__(self, loss: nn.Module, proxies: ClassProxies) -> None:
+        super().__init__()
+        self.loss, self.proxies = loss, proxies
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        references, ref_labels = self.proxies()
+        return self.loss(embeddings, labels, ref_emb=references, ref_labels=ref_labels)
+
+
+def settled(classes: int, per_class: int, way: str) -> Callable[[], Tensor]:
+    """A step in the middle of a training: as many proxies move by rows as have had a gradient in the last 152 steps."""
+    training = Training(classes, per_class, way)
+    for _ in range(CALLS_TO_SETTLE):
+        training.step()
+    if way == "by rows":
+        state = next(state for state in training.optimizer.state.values() if TOUCHED in state)
+        per_step = int((state[TOUCHED] > 0).sum()) / CALLS_TO_SETTLE
+        moving = int(per_step * steps_until_rest(0.9, torch.float32))
+        state[TOUCHED][torch.randint(classes * per_class, (moving,), generator=training.generator)] = CALLS_TO_SETTLE
+    return training.step
+
+
+def one_peak(classes: int, per_class: int, way: str) -> None:
+    """Print the peak of some steps, in bytes, and all that they keep included."""
+    torch.set_num_threads(1)
+    settled(100, per_class, way)  # whatever is loaded by a first call
+    before = resident("VmRSS")
+    step = settled(classes, per_class, way)
+    SET_BACK.write_text("5", "utf-8")
+    step()
+    print(json.dumps(resident("VmHWM") - before))
+
+
+def peak_of(classes: int, per_class: int, way: str) -> float:
+    command = [sys.executable, str(Path(__file__)), "--one", str(classes), str(per_class), way]
+    return float(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
+
+
+OTHERS = {
+    "dense": "the same with torch's Adam",
+    "contrastive": "pytorch-metric-learning, ContrastiveLoss",
+    "proxy anchor": "pytorch-metric-learning, ProxyAnchorLoss",
+}
+
+
+def measure(quick: bool) -> list[Claim]:
+    claims: list[Claim] = []
+    for per_class in (1, 4):
+        own: dict[int, list[float]] = {}  # seconds of a step of ours
+        sizes = [size for size in SIZES[: 2 if quick else None] if size * per_class <= MOST_REFERENCES["by rows"]]
+        for classes in sizes:
+            case, is_large = f"{classes:,} classes x {per_class}", classes >= 100_000
+            for way, words in OTHERS.items():
+                if classes * per_class > MOST_REFERENCES[way] or (way == "proxy anchor" and per_class > 1):
+                    continue
+                ours, theirs = (settled(classes, per_class, each) for each in ("by rows", way))
+                pairs = compare(ours, theirs, repeats=3 if is_large else 5, calls=2)
+                own[classes] = sorted(seconds / 2 for seconds, _ in pairs)
+                claims.append(Claim("A training step, time", case, pairs, ours="ours by rows", theirs=words))
+                del ours, theirs  # a million proxies take gigabytes
+                if SET_BACK.exists() and not quick and is_large:
+                    peaks = [(peak_of(classes, per_class, "by rows"), peak_of(classes, per_class, way))]
+                    claims.append(Claim("A training step, memory", case, peaks, ours="ours by rows", theirs=words))
+            training = Training(classes, per_class, "by rows")
+            pairs = compare(training.step, training.reselect, repeats=1 if is_large else 3)
+            claims.append(Claim("A reselection", case, pairs, ours="a step", theirs="a reselection of all proxies"))
+        for small, large in pairwise(sizes):
+            pairs = list(zip(own[small], own[large], strict=False))  # fewer of the larger
+            case = f"from {small:,} to {large:,} classes x {per_class}"
+            claims.append(Claim("Growth of a step", case, pairs, ours="the smaller", theirs="the larger", at_most=10.0))
+    return claims
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        one_peak(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    else:
+        main(__doc__, measure)
