@@ -108,8 +108,7 @@ def settled(classes: int, per_class: int, way: str) -> Callable[[], Tensor]:
     training = Training(classes, per_class, way)
     for _ in range(CALLS_TO_SETTLE):
         training.step()
-    if way == "by rows":
-        state = next(state for state in training.optimizer.state.values() if TOUCHED in state)
+    for state in (state for state in training.optimizer.state.values() if TOUCHED in state):
         per_step = int((state[TOUCHED] > 0).sum()) / CALLS_TO_SETTLE
         moving = int(per_step * steps_until_rest(0.9, torch.float32))
         state[TOUCHED][torch.randint(classes * per_class, (moving,), generator=training.generator)] = CALLS_TO_SETTLE

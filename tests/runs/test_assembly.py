@@ -248,3 +248,15 @@ def test_proxies_decay_unless_told_otherwise(assemble):
     assert any(value is with_decay.proxies.vectors for value in with_decay.trainer.decayed)
     assert not any(value is without.proxies.vectors for value in without.trainer.decayed)
     assert len(without.trainer.decayed) == len(with_decay.trainer.decayed) - 1
+
+
+def test_checkpoints_may_be_spared_and_a_killed_run_repeats_the_steps(assemble):
+    spared = assemble("spared", "c2-ccp", "run.checkpoint_minutes=1000")
+    saved = []
+    spared.logbook.save = lambda state: saved.append(state["trainer"]["step"])
+    spared.run()
+    assert saved == [10]  # the last one is always written: a longer run goes on from there
+    every = assemble("every", "c2-ccp")
+    every.logbook.save = lambda state: saved.append(state["trainer"]["step"])
+    every.run()
+    assert saved == [10, 4, 8, 10]

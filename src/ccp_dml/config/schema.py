@@ -249,6 +249,9 @@ class RunConfig(ConfigSection):
     compile: bool = Field(
         False, description="let torch.compile translate the backbone: minutes at first, faster steps afterwards"
     )
+    checkpoint_minutes: float = Field(
+        0.0, ge=0, description="least time between two checkpoints; 0: one after every evaluation"
+    )
     deterministic: bool = Field(True, description="the same result, bit for bit, on the same machine")
     logger: LoggerName = Field("none", description="where evaluations are logged besides metrics.jsonl")
     map_points: int = Field(

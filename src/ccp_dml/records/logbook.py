@@ -32,7 +32,9 @@ from ccp_dml.records.documents import read_json
 from ccp_dml.records.evaluation_log import EvaluationLog, Row
 from ccp_dml.records.ownership import Ownership
 
-HOW_IT_RUNS = frozenset({"run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger"})
+HOW_IT_RUNS = frozenset(
+    {"run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger", "run.checkpoint_minutes"}
+)
 """Keys that do not change a result: a finished run stays valid when they differ."""
 
 HOW_IT_IS_SCORED = frozenset({"protocol.recall_at"})

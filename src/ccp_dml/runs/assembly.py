@@ -70,6 +70,7 @@ class TrainingRun:
         network = refuse_or_synchronise_batch_norm(network, fabric, processes)
         self.config, self.network, self.learned, self.validation = config, network, learned, validation
         self.logbook, self.watcher, self.processes = logbook, watcher, processes
+        self.saved = monotonic()  # when the last checkpoint was written
         self.rows: list[dict[str, Any]] = []  # of the evaluations so far; that of step 0 is apart
         self.start_row: dict[str, Any] | None = None
         self.advice_told: set[str] = set()
@@ -225,7 +226,10 @@ class TrainingRun:
         return evaluation_batches(data, self.config.run.evaluation_batch, self.workers, self.processes)
 
     def record_evaluation(self, evaluation: Evaluation) -> None:
-        """Write an evaluation's line, the best weights, then a checkpoint: a kill in between loses nothing."""
+        """Write an evaluation's line, the best weights, then a checkpoint: a kill in between loses nothing.
+
+        Where `run.checkpoint_minutes` spares some checkpoints, a killed run repeats the steps since the last one.
+        """
         self.seed_other_processes()
         if not self.processes.is_first:
             return
@@ -236,7 +240,9 @@ class TrainingRun:
         self.tell_advice()
         if evaluation.is_best:
             self.logbook.save_best(self.projections.best_of_run)
-        self.logbook.save(self.state_dict())
+        if self.projections.finished or monotonic() - self.saved >= 60 * self.config.run.checkpoint_minutes:
+            self.logbook.save(self.state_dict())
+            self.saved = monotonic()
 
     def seed_other_processes(self) -> None:
         """Let layers that draw while they train, dropout for instance, draw differently in each process.
