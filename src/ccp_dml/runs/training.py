@@ -13,23 +13,19 @@ from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES
-from ccp_dml.foundation.files import write_json
 from ccp_dml.foundation.process_group import ALONE, Processes, current
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.embedder import Embedder
-from ccp_dml.records import layout
-from ccp_dml.records.embeddings import save_embedded
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.reports.page import write_report_of
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_fabric, build_network, build_objective, start_head, weights_note
-from ccp_dml.runs.certify import CertificateOptions, Parts, write_certificate
+from ccp_dml.runs.certify import Parts
+from ccp_dml.runs.conclusion import finish_run, is_short, rehearse_end
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
-from ccp_dml.runs.illustrations.report_data import write_report_data
 from ccp_dml.runs.outline import outline
 from ccp_dml.runs.precision import training_precision
-from ccp_dml.runs.scoring import embed_test, score_embeddings, score_raw
+from ccp_dml.runs.scoring import embed_test
 from ccp_dml.runs.tracking import logged
 from ccp_dml.runs.watcher import Watcher
 
@@ -84,6 +80,8 @@ def train_and_score(
     with processes.first_goes_first():
         inputs = frozen.training_inputs(config, halves, watcher)
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, inputs)
+    if not is_short(config):
+        rehearse_end(config, Parts(learned, validation, halves.test))
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, processes, resume=resume)
     watcher.finishing()
     logbook.require_ownership()
@@ -92,20 +90,8 @@ def train_and_score(
     embedded = embed_test(config, network, test, processes)
     if not processes.is_first:
         return processes.same({})  # waits until the first one has written everything
-    result = {
-        "test": score_embeddings(embedded, config.protocol.recall_at),
-        "raw": score_raw(config, test, learned),
-        **facts,
-    }
-    save_embedded(logbook.folder, embedded)
-    write_report_data(logbook.folder, halves.test, embedded, learned, validation)
     parts = Parts(learned, validation, test)
-    write_certificate(config, logbook, network, parts, facts["best_step"], CertificateOptions())
-    sets = {"learned": learned, "validation": validation.queries, "test": test.queries}
-    write_json(logbook.folder / layout.CLASSES, {name: list(part.class_names) for name, part in sets.items()})
-    write_report_of(logbook.folder, result)
-    logbook.finish(result)
-    return processes.same(result)
+    return processes.same(finish_run(config, logbook, network, parts, halves.test, embedded, facts))
 
 
 def announce(config: Config, halves: DataHalves, logbook: Logbook, watcher: Watcher) -> None:
