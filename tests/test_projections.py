@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from ccp_dml.errors import NonFiniteError
 from ccp_dml.projections import IterativeProjections, Pace, Patience, ProximalPull, mean_weights
 from ccp_dml.proxies import ClassProxies
 
@@ -418,3 +419,20 @@ def test_remembered_proxies_and_averaged_solutions_survive_an_interruption(stop)
     second.projections.run()
     assert first.events + second.events == whole.events
     assert torch.equal(second.network.weight, whole.network.weight)
+
+
+def test_a_solve_that_never_observes_is_an_error_and_no_endless_loop():
+    projections = IterativeProjections(nn.Linear(1, 1), lambda _: None, run_patience=3)
+    with pytest.raises(ValueError, match="observe"):
+        projections.run()
+
+
+def test_scores_that_are_nan_are_an_error():
+    with pytest.raises(NonFiniteError, match="Evaluation 2: the validation score is NaN"):
+        Script([0.5, float("nan"), 0.1], with_proxies=False, run_patience=2).projections.run()
+
+
+@pytest.mark.parametrize(("limit", "gain"), [(-1, 0.0), (0, 0.0), (3, -1.0), (3, float("nan"))])
+def test_patience_that_makes_no_sense_is_refused(limit, gain):
+    with pytest.raises(ValueError, match="patience"):
+        Patience(limit, gain)

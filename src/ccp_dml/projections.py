@@ -17,6 +17,7 @@ A baseline is the same loop with one problem that never ends by itself: no proxi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
@@ -25,6 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ccp_dml.errors import NonFiniteError
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.foundation.stopwatch import Stopwatch
@@ -127,7 +129,12 @@ class IterativeProjections:
                 with self.reselection_clock:
                     self.reselect()
                 self.pose_problem()
+            evaluated = self.evaluations
             self.solve(self)
+            if self.problem_open and self.evaluations == evaluated:
+                raise ValueError(
+                    "`solve` returned without `observe`: it must train until an evaluation, or problem_open ends"
+                )
         self.conclude_problem()
         return self.best_of_run
 
@@ -247,6 +254,8 @@ class IterativeProjections:
 
         The weights of the best evaluation are remembered, of the problem for the next anchor, of the run for the end.
         """
+        if math.isnan(score):
+            raise NonFiniteError(f"Evaluation {self.evaluations + 1}: the validation score is NaN.")
         self.evaluations += 1
         self.look_at_proxies()
         if self.problem_patience.observe(score):
@@ -343,6 +352,13 @@ class Patience:
     best: float = -inf
     to_beat: float = -inf
     waited: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.limit is not None and self.limit < 1) or not self.min_improvement >= 0:
+            raise ValueError(
+                f"patience lasts one evaluation or more, and an improvement is not negative; got {self.limit} and "
+                f"{self.min_improvement}"
+            )
 
     def observe(self, score: float) -> bool:
         """Count one evaluation; True if it is the best so far, be it by ever so little."""

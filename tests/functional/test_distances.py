@@ -5,6 +5,7 @@ from ccp_dml.functional import distances
 from ccp_dml.functional.distances import (
     clip_normalise,
     l2_normalise,
+    lengths_of,
     pairwise_distances,
     pairwise_similarities,
     pairwise_squared_distances,
@@ -122,3 +123,21 @@ def test_half_vectors_whose_norm_overflows_half_are_normalised(normalise):
     long = torch.full((1, 64), 30_000.0, dtype=torch.float16)  # its length, 240,000, is beyond float16
     assert normalise(long).dtype == torch.float16
     torch.testing.assert_close(normalise(long), torch.full((1, 64), 0.125, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("normalise", [clip_normalise, l2_normalise])
+@pytest.mark.parametrize("length", [1e19, 3e19, 1e30, 1e38])
+def test_vectors_whose_squares_overflow_are_normalised(normalise, length):
+    long = torch.tensor([[0.6, 0.8], [0.0, 0.5]]) * torch.tensor([[length], [1.0]])
+    expected = torch.tensor([[0.6, 0.8], [0.0, 0.5 if normalise is clip_normalise else 1.0]])
+    torch.testing.assert_close(normalise(long), expected)
+
+
+@pytest.mark.parametrize("normalise", [clip_normalise, l2_normalise])
+def test_a_length_beyond_float32_is_nan_and_not_zero(normalise):
+    assert normalise(torch.full((1, 64), 3e38)).isnan().all()
+
+
+def test_lengths_are_those_of_torch_where_these_are_finite():
+    vectors = torch.randn(50, 7)
+    assert torch.equal(lengths_of(vectors), torch.linalg.vector_norm(vectors, dim=1))

@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -183,3 +184,22 @@ def test_bad_input_is_named():
         retrieval_scores(e, y, k=(0,))
     with pytest.raises(ValueError, match="embeddings hold NaN or infinity"):
         retrieval_scores(e.log(), y)
+
+
+@pytest.mark.parametrize("rows", [30, 700])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_vectors_of_very_different_lengths_are_ranked_exactly(rows, dtype):
+    draw = torch.Generator().manual_seed(0)
+    lengths = 10.0 ** torch.randint(-6, 7, (rows, 1), generator=draw).to(dtype)
+    vectors = torch.randn(rows, 3, generator=draw, dtype=dtype) * lengths
+    _, found = nearest_references(vectors, 2)
+    exact = [[Fraction(number) for number in row] for row in vectors.tolist()]
+    for query in range(0, rows, max(1, rows // 15)):
+        squared = [
+            sum((a - b) ** 2 for a, b in zip(exact[query], other, strict=True)) if place != query else math.inf
+            for place, other in enumerate(exact)
+        ]
+        nearest = sorted(squared)[:2]
+        assert [float(squared[place]) for place in found[query].tolist()] == pytest.approx(
+            [float(one) for one in nearest], rel=2**-23, abs=0
+        )

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ccp_dml.functional.gradients import first_derivative_only
@@ -19,13 +18,30 @@ _BLOCK_PAIRS = {"cpu": 1 << 17, "cuda": 1 << 24}
 
 def clip_normalise(v: Tensor) -> Tensor:
     """Compute `v / max(1, ||v||)` over the last dimension: the identity in the unit ball, hence 1-Lipschitz (D20)."""
-    norms = torch.linalg.vector_norm(at_least_float32(v), dim=-1, keepdim=True)
+    norms = lengths_of(at_least_float32(v)).unsqueeze(-1)
     return (v / norms.clamp(min=1.0)).to(v.dtype)
 
 
 def l2_normalise(v: Tensor) -> Tensor:
     """Compute `v / ||v||` over the last dimension; a zero vector stays zero."""
-    return F.normalize(at_least_float32(v), dim=-1, eps=_L2_FLOOR).to(v.dtype)
+    whole = at_least_float32(v)
+    return (whole / lengths_of(whole).unsqueeze(-1).clamp(min=_L2_FLOOR)).to(v.dtype)
+
+
+def lengths_of(v: Tensor) -> Tensor:
+    """Measure the lengths (...) of vectors (..., D), also of those whose squares float32 cannot hold (above 1.8e19).
+
+    A length that float32 cannot hold itself is NaN, so that nobody divides by infinity and goes on with zeros. On a
+    processor, squares are summed again only where that is needed; other devices would have to be waited for to know.
+    """
+    if v.dtype == torch.float64 or torch.compiler.is_compiling():
+        return torch.linalg.vector_norm(v, dim=-1)
+    if v.device.type == "cpu":
+        lengths = torch.linalg.vector_norm(v, dim=-1)
+        if bool(torch.isfinite(lengths).all()):
+            return lengths
+    lengths = torch.linalg.vector_norm(v, dim=-1, dtype=torch.float64).to(v.dtype)
+    return lengths.masked_fill(torch.isinf(lengths), torch.nan)
 
 
 def leave_as_is(v: Tensor) -> Tensor:

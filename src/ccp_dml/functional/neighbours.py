@@ -23,7 +23,8 @@ from zero.
 
 What "exact" means: squared distances are sums of squared differences in float64 (relative error below 1e-13), and two
 of them are equal when they agree to 24 bits, the precision of a float32. Of equals the lower index is nearer. Products
-and their rounding have no influence on the result.
+and their rounding have no influence on the result. Vectors of very different lengths may be mixed: only where entries
+of float64 vectors lie more than 150 orders of magnitude apart do the smallest differences vanish.
 """
 
 from collections.abc import Iterator

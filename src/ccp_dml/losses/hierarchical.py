@@ -57,7 +57,7 @@ class HierarchicalProxyAnchorLoss(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if coarse_weight < 0 or cluster_every <= 0 or (clusters is not None and clusters < 2):
+        if not (coarse_weight >= 0 and cluster_every > 0) or (clusters is not None and clusters < 2):
             raise ValueError(
                 "HPL-PA needs coarse_weight >= 0, cluster_every > 0 and at least two clusters, "
                 f"got {coarse_weight}, {cluster_every} and {clusters}"

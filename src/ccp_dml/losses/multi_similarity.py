@@ -1,5 +1,6 @@
 """Multi-similarity loss (MS)."""
 
+import math
 from typing import Any
 
 import torch
@@ -29,8 +30,11 @@ class MultiSimilarityLoss(nn.Module):
 
     def __init__(self, alpha: float = 2.0, beta: float = 40.0, base: float = 0.5, *, normalise: str = "clip") -> None:
         super().__init__()
-        if alpha <= 0 or beta <= 0:
-            raise ValueError(f"multi-similarity loss needs alpha > 0 and beta > 0, got {alpha} and {beta}")
+        if not (alpha > 0 and beta > 0) or math.isnan(base):
+            raise ValueError(
+                "multi-similarity loss needs alpha > 0 and beta > 0, and a number as base, "
+                f"got {alpha}, {beta} and {base}"
+            )
         self.alpha = alpha
         self.beta = beta
         self.base = base

@@ -14,7 +14,7 @@ fall away when they are measured. Time: one product. Memory: one block of the pr
 import torch
 from torch import Tensor
 
-from ccp_dml.functional.distances import at_least_float32, normalising_factors
+from ccp_dml.functional.distances import at_least_float32, lengths_of, normalising_factors
 from ccp_dml.losses.reference_values import blocks_of
 
 # Bounds the error of a product relative to the lengths of its vectors. torch may be told to multiply float32 with the
@@ -44,7 +44,7 @@ def _above(anchors: Tensor, references: Tensor, normalise: str, least: Tensor, s
     with torch.autocast(anchors.device.type, enabled=False):
         for block in blocks_of(references):
             some = at_least_float32(references[block])
-            torch.linalg.vector_norm(some, dim=1, out=norms[block])
+            norms[block] = lengths_of(some)
             factors, _ = normalising_factors(norms[block], normalise)
             torch.mul(norms[block], factors, out=lengths[block])
             products = (some @ rows.T).mul_(factors.unsqueeze(1)).sub_(least)  # (block, B)

@@ -39,6 +39,10 @@ _NOT_SETTABLE = frozenset(
 )
 
 
+_SHORTEST = 1e-12  # what the library divides shorter vectors by
+_SHORTEST_IN_FLOAT16 = 2.0**-10
+
+
 @cache
 def pml_losses() -> dict[str, type[nn.Module]]:
     """Name -> class of the library's losses that learn from class labels."""
@@ -122,6 +126,7 @@ class PmlLoss(nn.Module):
         super().__init__()
         self.loss, self.miner = loss, miner
         self.takes_references = False  # until a rehearsal has shown it
+        self.classes: int | None = None  # as far as is known: labels beyond it are refused
 
     @classmethod
     def named(
@@ -152,7 +157,9 @@ class PmlLoss(nn.Module):
             loss = seeded(seed, constructor, **arguments, **{key: sizes[_SIZES[key]] for key in required})
         except Exception as error:  # the library checks its arguments by whatever happens to them
             raise ValueError(f"{name} refuses its arguments: {_reason(error)}") from None
-        return cls(loss, miner)
+        adapted = cls(loss, miner)
+        adapted.classes = classes if adapted.has_class_vectors else None
+        return adapted
 
     @property
     def name(self) -> str:
@@ -174,17 +181,21 @@ class PmlLoss(nn.Module):
             raise ValueError("references are embeddings and labels: give both `ref_embeddings` and `ref_labels`")
         if ref_embeddings is not None and not self.takes_references:
             self.rehearse(references=True, classes=4, dim=embeddings.shape[1])
+        if len(embeddings) == 0:
+            return at_least_float32(embeddings).sum()  # zero, with a gradient; the library would take a mean of nothing
+        if self.classes is not None:
+            refuse_labels_out_of_range(labels, self.classes)
         with torch.autocast(embeddings.device.type, enabled=False):
             return self._loss(embeddings, labels, ref_embeddings, ref_labels)
 
     def _loss(
         self, embeddings: Tensor, labels: Tensor, ref_embeddings: Tensor | None, ref_labels: Tensor | None
     ) -> Tensor:
-        embeddings = at_least_float32(embeddings)
+        embeddings = with_direction(embeddings)
         references: dict[str, Tensor] = {}
         if ref_embeddings is not None and ref_labels is not None:
             # Views, because the library takes the same object for the same set and leaves self-pairs out.
-            references = {"ref_emb": at_least_float32(ref_embeddings)[:], "ref_labels": ref_labels[:]}
+            references = {"ref_emb": with_direction(ref_embeddings)[:], "ref_labels": ref_labels[:]}
         indices = None if self.miner is None else self.miner(embeddings, labels, *references.values())
         loss: Tensor = self.loss(embeddings, labels, indices, **references)
         return loss
@@ -272,6 +283,32 @@ def refuse_odd_miner(miner: Any) -> None:
         raise UserError(
             f"a miner is called as miner(embeddings, labels, ref_emb, ref_labels); {type(miner).__name__} cannot be."
         )
+
+
+def refuse_labels_out_of_range(labels: Tensor, classes: int) -> None:
+    """Raise unless all labels are in 0..classes-1: the library takes some others for yet another class.
+
+    A GPU is not waited for; there, the failure shows with one of the next steps.
+    """
+    in_range = ((labels >= 0) & (labels < classes)).all()
+    if labels.device.type != "cpu":
+        torch._assert_async(in_range)
+    elif not bool(in_range):
+        raise ValueError(f"labels must lie in 0..{classes - 1}, got {int(labels.min())} to {int(labels.max())}")
+
+
+def with_direction(vectors: Tensor) -> Tensor:
+    """Prepare vectors (B, D) for a library that divides them by their lengths; in float32 at least.
+
+    Those that are too long for its sum of squares would become zero, and become NaN here, which is noticed. Those that
+    are too short for their own precision have no direction, and get no gradient: it would be 1 / length, which
+    overflows in float16.
+    """
+    shortest = _SHORTEST_IN_FLOAT16 if vectors.dtype == torch.float16 else _SHORTEST
+    vectors = at_least_float32(vectors)
+    lengths = torch.linalg.vector_norm(vectors.detach(), dim=1, keepdim=True)
+    vectors = torch.where(lengths > shortest, vectors, vectors.detach())
+    return torch.where(torch.isinf(lengths), torch.nan, vectors)
 
 
 def describe(name: str) -> str:

@@ -4,6 +4,8 @@ Each owns one or several vectors per class, trained together with the network, n
 (`optim.proxy_lr_factor`). They compare samples with these vectors only, so they take no references.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -31,8 +33,8 @@ class ProxyAnchorLoss(nn.Module):
 
     def __init__(self, margin: float = 0.1, alpha: float = 32.0, *, classes: int, dim: int, seed: int = 0) -> None:
         super().__init__()
-        if alpha <= 0:
-            raise ValueError(f"the alpha of the proxy anchor loss must be positive, got {alpha}")
+        if not alpha > 0 or math.isnan(margin):
+            raise ValueError(f"the proxy anchor loss needs alpha > 0 and a number as margin, got {alpha} and {margin}")
         self.loss = PmlLoss.named(
             "ProxyAnchorLoss", {"margin": margin, "alpha": alpha}, classes=classes, dim=dim, seed=seed
         )
@@ -66,7 +68,7 @@ class ProxyNcaPlusPlusLoss(nn.Module):
 
     def __init__(self, temperature: float = 0.1, *, classes: int, dim: int, seed: int = 0) -> None:
         super().__init__()
-        if temperature <= 0:
+        if not temperature > 0:  # NaN is not, either
             raise ValueError(f"the temperature of ProxyNCA++ must be positive, got {temperature}")
         self.loss = PmlLoss.named(
             "ProxyNCALoss", {"softmax_scale": 1 / temperature}, classes=classes, dim=dim, seed=seed
@@ -110,10 +112,10 @@ class SoftTripleLoss(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if la <= 0 or gamma <= 0 or centres_per_class < 1:
+        if not (la > 0 and gamma > 0 and centres_per_class >= 1) or math.isnan(tau) or math.isnan(margin):
             raise ValueError(
-                "SoftTriple needs la > 0, gamma > 0 and at least one of centres_per_class, "
-                f"got {la}, {gamma} and {centres_per_class}"
+                "SoftTriple needs la > 0, gamma > 0, at least one of centres_per_class, and numbers as tau and margin, "
+                f"got {la}, {gamma}, {centres_per_class}, {tau} and {margin}"
             )
         self.tau, self.centres_per_class = tau, centres_per_class
         arguments = {"la": la, "gamma": gamma, "margin": margin, "centers_per_class": centres_per_class}

@@ -26,6 +26,7 @@ from torch import Tensor
 from ccp_dml.functional.distances import (
     NORMALISERS,
     at_least_float32,
+    lengths_of,
     normalising_factors,
     pairwise_squared_distances,
 )
@@ -57,7 +58,7 @@ class _Similarities(torch.autograd.Function):
         chosen = at_least_float32(references if columns is None else references[columns])  # (U, D)
         dtype = torch.promote_types(anchors.dtype, chosen.dtype)
         anchors, chosen = anchors.to(dtype), chosen.to(dtype)
-        factors, long = normalising_factors(torch.linalg.vector_norm(chosen, dim=1), normalise)  # (U,), (U,)
+        factors, long = normalising_factors(lengths_of(chosen), normalise)  # (U,), (U,)
         by_reference = torch.empty(len(chosen), len(anchors), dtype=dtype, device=anchors.device)  # faster than (B, U)
         with torch.autocast(anchors.device.type, enabled=False):
             for block in blocks_of(chosen):
@@ -90,7 +91,7 @@ class _Distances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, anchors: Tensor, references: Tensor, normalise: str, columns: Tensor | None) -> Tensor:
         chosen = at_least_float32(references if columns is None else references[columns])  # (U, D)
-        factors, long = normalising_factors(torch.linalg.vector_norm(chosen, dim=1), normalise)  # (U,), (U,)
+        factors, long = normalising_factors(lengths_of(chosen), normalise)  # (U,), (U,)
         chosen = NORMALISERS[normalise](chosen)
         distances = pairwise_squared_distances(anchors, chosen).sqrt_()  # (B, U)
         ctx.save_for_backward(anchors, references, chosen, factors, long, distances, columns)

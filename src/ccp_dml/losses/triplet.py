@@ -34,7 +34,7 @@ class TripletLoss(nn.Module):
 
     def __init__(self, margin: float = 0.05, *, references_as_anchors: bool = False, normalise: str = "clip") -> None:
         super().__init__()
-        if margin < 0:
+        if not margin >= 0:  # NaN is not, either
             raise ValueError(f"the margin of the triplet loss must not be negative, got {margin}")
         self.margin = margin
         self.references_as_anchors = references_as_anchors
