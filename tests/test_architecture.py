@@ -17,6 +17,7 @@ TESTS = Path(__file__).parent
 ABOUT_NO_MODULE = {
     "integration": "what crosses commands",
     "recipes": "the data files of config/recipes",
+    "losses/test_extreme_inputs.py": "what every loss does with numbers at the edges",
     "losses/test_loss_contract.py": "what every loss promises",
     "reports/test_map_in_browser.py": "templates and scripts of a page",
     "reports/test_page_in_browser.py": "templates and scripts of a page",
