@@ -1,6 +1,5 @@
 """The command `ccp`: which commands there are, and how each way to fail becomes an exit code."""
 
-import errno
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -15,6 +14,7 @@ from ccp_dml.commands.config import config
 from ccp_dml.commands.console import err, with_plain_usage
 from ccp_dml.commands.data import data_app
 from ccp_dml.commands.evaluate import evaluate
+from ccp_dml.commands.failures import explain, ways_on
 from ccp_dml.commands.listing import list_things
 from ccp_dml.commands.report import report
 from ccp_dml.commands.serving.compare import compare
@@ -25,9 +25,6 @@ from ccp_dml.commands.serving.search import search
 from ccp_dml.commands.serving.serve import serve
 from ccp_dml.commands.study import study
 from ccp_dml.commands.train import train
-from ccp_dml.errors import NonFiniteError, UserError
-
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -76,14 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app(args=None if arguments is None else list(arguments))
     except SystemExit as end:  # how Typer ends, well or with a wrong option
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except (UserError, NonFiniteError) as error:
-        err.print(f"Error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-        return 2 if isinstance(error, UserError) else 1
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        err.print(f"Error: {error}; make room and run the command again.", style="red", highlight=False, markup=False)
-        return 2
+    except Exception as error:
+        sentence, code = explain(error)
+        err.print(f"Error: {sentence}", style="red", soft_wrap=True)
+        for way_on in ways_on(error):
+            err.print(way_on, soft_wrap=True)
+        return code
     return 0
 
 

@@ -2,8 +2,9 @@ import os
 import signal
 
 import pytest
+from rich.table import Table
 
-from ccp_dml.commands.console import take_termination_as_interrupt
+from ccp_dml.commands.console import out, take_termination_as_interrupt
 
 
 def test_a_kill_ends_a_command_as_ctrl_c_does():
@@ -14,3 +15,26 @@ def test_a_kill_ends_a_command_as_ctrl_c_does():
             os.kill(os.getpid(), signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_closed_terminal_ends_a_command_too_unless_it_was_told_to_stay():
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        take_termination_as_interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGHUP)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        take_termination_as_interrupt()
+        os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("name", ["exp[lr=1]", "a[/b]", "[bold]x[/bold]", ":smile:", "[link=x]"])
+def test_names_are_printed_as_they_are(name, capsys):
+    out.print(f"Report: {name}", soft_wrap=True)
+    table = Table(title=name)
+    table.add_column(name)
+    table.add_row(name)
+    out.print(table)
+    assert capsys.readouterr().out.count(name) == 4

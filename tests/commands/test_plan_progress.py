@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+from ccp_dml.commands.console import AS_IT_IS
 from ccp_dml.commands.plan_progress import PlanProgress
 from ccp_dml.plans.plan import plan_run
 
@@ -29,7 +30,7 @@ def watched(tmp_path, console):
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_starts_ends_and_failures_are_told_and_logged(tmp_path, is_terminal):
-    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=120)
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=120, **AS_IT_IS)
     watched(tmp_path, console)
     shown, log = console.file.getvalue(), (tmp_path / "log.txt").read_text()
     for text in (shown, log):

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from ccp_dml.commands import progress
+from ccp_dml.commands.console import AS_IT_IS
 from ccp_dml.commands.progress import CountingProgress, ProgressWatcher
 from ccp_dml.config.layers import resolve
 
@@ -30,7 +31,7 @@ def clock(monkeypatch):
 
 
 def console(is_terminal=False):
-    return Console(file=io.StringIO(), force_terminal=is_terminal, width=160)
+    return Console(file=io.StringIO(), force_terminal=is_terminal, width=160, **AS_IT_IS)
 
 
 def row(step, problem=1, score=0.25):

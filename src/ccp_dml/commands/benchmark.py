@@ -101,7 +101,7 @@ def benchmark(
             f"Tables: {folder / layout.TABLE_MARKDOWN}, .csv, .tex    Results: {folder / layout.RESULTS}",
             soft_wrap=True,
         )
-        out.print(f"Report: {page}", highlight=False, soft_wrap=True)
+        out.print(f"Report: {page}", soft_wrap=True)
     if failures:
         show_failures(failures, total=len(asked_for))
         raise typer.Exit(1)

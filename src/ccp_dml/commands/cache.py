@@ -52,7 +52,7 @@ def cache(
         return print_json({"folder": str(root), "cleared": clear, "entries": [values(entry) for entry in entries]})
     if clear:
         freed = sum(entry.size for entry in entries)
-        return out.print(f"Removed {len(entries)} entries, {megabytes(freed, 1)}, from {root}.", highlight=False)
+        return out.print(f"Removed {len(entries)} entries, {megabytes(freed, 1)}, from {root}.")
     return show(entries, root)
 
 
@@ -60,7 +60,7 @@ def show(entries: "list[CachedFeatures]", root: Path) -> None:
     from ccp_dml.reports.words import megabytes
 
     if not entries:
-        return out.print(f"The feature cache {root} is empty.", highlight=False, soft_wrap=True)
+        return out.print(f"The feature cache {root} is empty.", soft_wrap=True)
     table = Table(title=f"feature cache {root}: {megabytes(sum(entry.size for entry in entries), 1)}")
     for title in ("entry", "data", "backbone", "images", "views", "size", "state"):
         table.add_column(title, justify="right" if title in ("images", "views", "size") else "left")

@@ -46,5 +46,5 @@ def certify(
         return print_json(certificate)
     for part in certificate_tables(certificate):
         out.print(part)
-    out.print(f"Written: {run / layout.CERTIFICATE}", highlight=False, soft_wrap=True)
-    return out.print(f"Next:    ccp report {run}    shows it with its curves", highlight=False, soft_wrap=True)
+    out.print(f"Written: {run / layout.CERTIFICATE}", soft_wrap=True)
+    return out.print(f"Next:    ccp report {run}    shows it with its curves", soft_wrap=True)

@@ -45,8 +45,10 @@ def with_plain_usage(app: typer.Typer) -> typer.Typer:
     return app
 
 
-out = Console()
-err = Console(stderr=True)
+# Paths and names are printed as they are: `exp[lr=1]` is a folder, and no markup.
+AS_IT_IS: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+out = Console(**AS_IT_IS)
+err = Console(stderr=True, **AS_IT_IS)
 
 
 def complete_recipe(incomplete: str) -> list[str]:
@@ -90,8 +92,11 @@ def print_json(value: Any) -> None:
 
 
 def take_termination_as_interrupt() -> None:
-    """Let a `kill` end the command as Ctrl-C does: it tidies up and says how to go on."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    """Let a `kill` or a closed terminal end the command as Ctrl-C does: it tidies up and says how to go on."""
+    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup asks for it to be ignored
+            signal.signal(number, _interrupt)
 
 
 def _interrupt(*_: Any) -> None:

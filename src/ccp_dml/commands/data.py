@@ -66,9 +66,7 @@ def prepare(
         raise UserError("--pixels says how to store an image cache: give its short side, too, as with --cache 256.")
     published, root = _published(name), root.expanduser()
     with CountingProgress(err, unit="bytes") as progress:
-        steps = Steps(
-            note=lambda text: err.print(text, highlight=False, markup=False, soft_wrap=True), download=progress.report
-        )
+        steps = Steps(note=lambda text: err.print(text, soft_wrap=True), download=progress.report)
         run(published, root, None if given is None else given.expanduser(), steps)
     if cache is not None:
         _build_cache(published, root, cache, pixels)
@@ -76,7 +74,7 @@ def prepare(
     out.print(_table(verification))
     refuse_incomplete(verification, str(verification.survey.base))
     usage = f"ccp train {name} c2-ccp --set data.root={root}" + (" --set data.cached=true" if cache else "")
-    out.print(f"Next:   {usage}", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"Next:   {usage}", soft_wrap=True)
 
 
 @data_app.command()
@@ -133,8 +131,6 @@ def _build_cache(published: "Published", root: Path, side: int, pixels: bool) ->
         )
     err.print(
         f"The image cache {folder} holds the images at a short side of {side}.",
-        highlight=False,
-        markup=False,
         soft_wrap=True,
     )
 

@@ -32,10 +32,10 @@ class PlanProgress(PlanWatcher):
         )
         if self.console.is_terminal:
             self.bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=24),
                 TextColumn("{task.completed:.0f}{task.fields[limit]}"),
-                TextColumn("{task.fields[state]}"),
+                TextColumn("{task.fields[state]}", markup=False),
                 TimeElapsedColumn(),
                 console=self.console,
                 refresh_per_second=4,
@@ -92,4 +92,4 @@ class PlanProgress(PlanWatcher):
         """Print a line to the log and, above the bars, to the console."""
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"{datetime.now().isoformat(sep=' ', timespec='seconds')}  {text}\n")
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(text, soft_wrap=True)

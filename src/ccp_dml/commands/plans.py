@@ -81,7 +81,7 @@ def train_plan(
             with PlanProgress(err, folder / layout.LOG, total, done) as progress:
                 return train(runner, progress)
         except KeyboardInterrupt:
-            err.print("Interrupted; the same command continues it.", highlight=False)
+            err.print("Interrupted; the same command continues it.")
             raise
 
 
@@ -169,13 +169,12 @@ def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: s
     cost = "until patience" if totals["steps_left"] is None else f"at most {totals['steps_left']:,} steps"
     out.print(
         f"{totals['done']} done, {totals['partly']} partly, {totals['open']} open; left to train: {cost}.",
-        highlight=False,
     )
     if found is not None:
         text = forecast_text(found, sum(how.state != "done" for how in states))
-        out.print(text, highlight=False, soft_wrap=True)
+        out.print(text, soft_wrap=True)
     for text in [*told, *([note] if note else [])]:
-        out.print(text, highlight=False, markup=False, soft_wrap=True)
+        out.print(text, soft_wrap=True)
     return None
 
 
@@ -203,4 +202,4 @@ def show_failures(failures: "Sequence[Failure]", total: int, then: str = "the sa
     err.print(f"{len(failures)} of {total} runs failed; {then}:", style="red")
     for one in failures:
         text = f"  {one.run.name}: {one.message} (log: {one.run.folder / layout.LOG})"
-        err.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+        err.print(text, style="red", soft_wrap=True)

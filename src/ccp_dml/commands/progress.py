@@ -34,12 +34,12 @@ class ProgressWatcher(Watcher):
         self.last_line, self.problem = 0.0, 0
 
     def note(self, text: str) -> None:
-        self.console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+        self.console.print(text, style="yellow", soft_wrap=True)
 
     def extracting(self, done: int, total: int) -> None:
         if not self.console.is_terminal:
             if done == total or monotonic() - self.last_line > QUIET_SECONDS:
-                self.console.print(f"Features {done:,} of {total:,}", highlight=False)
+                self.console.print(f"Features {done:,} of {total:,}")
                 self.last_line = monotonic()
             return
         if self.bar is None:
@@ -66,7 +66,7 @@ class ProgressWatcher(Watcher):
         self.bar = Progress(
             TextColumn("step {task.completed:.0f}" + (f"/{config.train.max_steps}" if config.train.max_steps else "")),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -100,13 +100,13 @@ class ProgressWatcher(Watcher):
         if self.bar is not None:
             self.bar.update(self.task, state=state)
         elif row["problem"] != self.problem or monotonic() - self.last_line > QUIET_SECONDS:
-            self.console.print(f"step {row['step']}  {state}", highlight=False, soft_wrap=True)
+            self.console.print(f"step {row['step']}  {state}", soft_wrap=True)
             self.last_line = monotonic()
         self.problem = row["problem"]
 
     def finishing(self) -> None:
         self.close()
-        self.console.print("Scoring the test half ...", highlight=False)
+        self.console.print("Scoring the test half ...")
 
     def close(self) -> None:
         """Give the terminal back, also after an error or Ctrl-C."""
@@ -123,7 +123,7 @@ class CountingProgress:
         self.unit = unit
         self.last_line = monotonic()
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             DownloadColumn() if unit == "bytes" else MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -148,4 +148,4 @@ class CountingProgress:
         elif monotonic() - self.last_line > QUIET_SECONDS:
             self.last_line = monotonic()
             of = "" if total is None else f" of {total:,}"
-            self.console.print(f"{job}: {done:,}{of} {self.unit}", highlight=False)
+            self.console.print(f"{job}: {done:,}{of} {self.unit}")

@@ -32,7 +32,7 @@ def report(
     target = out_file or (runs[0] / layout.REPORT if len(runs) == 1 else Path(layout.REPORT))
     page = write_report(runs, target)
     out.print(comparison_table(read_runs(runs)))
-    out.print(f"Report: {page}", highlight=False, soft_wrap=True)
+    out.print(f"Report: {page}", soft_wrap=True)
     return None
 
 
@@ -51,4 +51,4 @@ def report_benchmark(folders: list[Path], out_file: Path | None) -> None:
     page = write_benchmark_report(benchmark, out_file or benchmark.path / layout.REPORT)
     if benchmark.table is not None:
         out.print(as_terminal(benchmark.table))
-    out.print(f"Report: {page}", highlight=False, soft_wrap=True)
+    out.print(f"Report: {page}", soft_wrap=True)

@@ -122,12 +122,10 @@ def study(
             }
         )
     elif found is not None:
-        out.print(found.paragraph, highlight=False, markup=False)
+        out.print(found.paragraph)
         for note in found.notes:
-            err.print(note, style="yellow", highlight=False, markup=False)
-        out.print(
-            f"Page: {folder / layout.STUDY_PAGE}    Results: {folder / layout.RESULTS}", highlight=False, soft_wrap=True
-        )
+            err.print(note, style="yellow")
+        out.print(f"Page: {folder / layout.STUDY_PAGE}    Results: {folder / layout.RESULTS}", soft_wrap=True)
     if failures:
         then = "they count as trials" if chosen.uses_storage else "the same command tries them again"
         show_failures(failures, planned.total, then)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccp_dml.commands.console import Recipes, Settings, TrustCode, err, out, take_termination_as_interrupt
+from ccp_dml.commands.failures import WAY_ON
 from ccp_dml.errors import NonFiniteError, UserError
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def train_in(
     except RuntimeError as error:
         if not lost_another(error):
             raise
-        err.print("Another process of this run has ended before its time.", style="red", highlight=False)
+        err.print("Another process of this run has ended before its time.", style="red")
         raise typer.Exit(1) from None
     leave()
 
@@ -189,10 +190,10 @@ def train_with(
             logbook = Logbook.reopen(folder)
             if logbook.result is not None and wanted is None:
                 if logbook.best_is_intact():
-                    err.print(f"{folder} is finished already.", highlight=False, soft_wrap=True)
+                    err.print(f"{folder} is finished already.", soft_wrap=True)
                     return print_result(folder, logbook.result)
                 lost = f"{logbook.best_file} is lost or damaged, and is written again."
-                err.print(lost, highlight=False, soft_wrap=True)
+                err.print(lost, soft_wrap=True)
             go_on = logbook.config_to_resume
             config = go_on(trust_code=trust_code) if wanted is None else logbook.continue_with(wanted.config)
         else:
@@ -210,7 +211,12 @@ def train_with(
         begun = logbook.config_file.exists()
         consent = " --trust-code" if code_of(config) else ""
         way_on = f"continue with: ccp train --resume --out {folder}{consent}" if begun else "the same command goes on"
-        err.print(f"Interrupted; {way_on}", highlight=False, soft_wrap=True)
+        err.print(f"Interrupted; {way_on}", soft_wrap=True)
+        raise
+    except Exception as error:
+        if not isinstance(error, UserError) and logbook.config_file.exists():
+            error.add_note(f"{WAY_ON}ccp train --resume --out {folder}")
+            error.add_note(f"Configuration: {config.as_tables()}")
         raise
     finally:
         watcher.close()
@@ -231,14 +237,13 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
         f"{test['queries']} test queries"
         + (f" ({test['skipped']} more have no true reference and are left out)" if test.get("skipped") else "")
         + f", best evaluation at step {result['best_step']} of {result['steps']}, {result['problems']} problem(s).",
-        highlight=False,
     )
     if (helped := help_text(run)) is not None:
         harm = (gain_over_raw(run) or 0.0) < 0
-        out.print(helped, style="yellow" if harm else None, highlight=False, markup=False, soft_wrap=True)
-    out.print(f"Report: {folder / layout.REPORT}", highlight=False, soft_wrap=True)
+        out.print(helped, style="yellow" if harm else None, soft_wrap=True)
+    out.print(f"Report: {folder / layout.REPORT}", soft_wrap=True)
     for title, line in zip(("Next:", *[""] * 4), next_commands(folder, run.config), strict=False):
-        out.print(f"{title:<8}{line}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"{title:<8}{line}", soft_wrap=True)
 
 
 def next_commands(folder: Path, config: dict[str, Any]) -> list[str]:

@@ -21,8 +21,14 @@ class EvaluationLog:
 
     def append(self, row: Row) -> None:
         """Add the line of one evaluation."""
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        try:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise UserError(
+                f"{self.file} cannot be written any more ({error.strerror}): the folder was removed, is read-only or "
+                "the disk is full; what the folder holds is intact, and --resume goes on from there."
+            ) from None
 
     def rows(self, *, may_be_torn: bool) -> list[Row]:
         """Read the evaluations of training, all lines but that of step 0.

@@ -78,7 +78,10 @@ def rehearse_end(config: Config, parts: Parts) -> None:
     if trains_on_features(config.model):
         few.test.queries.load(torch.arange(len(few.test.queries)))
         few = Parts(few.learned, few.validation, few.validation)
-    config = config.model_copy(update={"run": config.run.model_copy(update={"workers": 0})})
+    own = {"run": {"workers": 0}, "model": {"head_init": "xavier"}}  # a few items are too few for a PCA
+    config = config.model_copy(
+        update={part: getattr(config, part).model_copy(update=changes) for part, changes in own.items()}
+    )
     network = build_network(trained_part(config.model), few.learned, config.run.seed)
     network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
     scores = dict.fromkeys(SCORES, 0.0)

@@ -38,7 +38,5 @@ def compare(
     return out.print(
         f"{word}: the distance {verdict.distance:.4g} is {sign} the threshold {verdict.threshold:.4g}. "
         f"{verdict.promise}",
-        highlight=False,
-        markup=False,
         soft_wrap=True,
     )

@@ -58,15 +58,13 @@ def embed(
                 report=lambda done, total: progress.report("Embedding", done, total),
             )
         except KeyboardInterrupt:
-            err.print("Interrupted; the same command goes on where this one stopped.", highlight=False, soft_wrap=True)
+            err.print("Interrupted; the same command goes on where this one stopped.", soft_wrap=True)
             raise
     if written.begun_with:
-        out.print(f"Went on after {written.begun_with:,} images of an earlier command.", highlight=False)
+        out.print(f"Went on after {written.begun_with:,} images of an earlier command.")
     if written.skipped:
         names = listing([f"{path} ({reason})" for path, reason in written.skipped], limit=20)
-        out.print(f"Left out {len(written.skipped):,} images: {names}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"Left out {len(written.skipped):,} images: {names}", soft_wrap=True)
     for note in written.notes:
-        out.print(note, highlight=False, soft_wrap=True)
-    out.print(
-        f"{written.vectors:,} vectors of {written.dim} numbers: {file}", highlight=False, markup=False, soft_wrap=True
-    )
+        out.print(note, soft_wrap=True)
+    out.print(f"{written.vectors:,} vectors of {written.dim} numbers: {file}", soft_wrap=True)

@@ -34,7 +34,7 @@ def export(
     take_termination_as_interrupt()  # or a kill would leave the scratch folder behind
 
     def report(text: str) -> None:
-        err.print(f"{text} ...", highlight=False)
+        err.print(f"{text} ...")
 
     done = export_run(
         run,
@@ -50,20 +50,17 @@ def export(
         out.print(
             f"{name}: same vectors as the run in batches of {', '.join(map(str, BATCHES))} "
             f"(largest difference {difference:.1g}, allowed {done.allowed:.1g})",
-            highlight=False,
         )
     for name, rounded in done.rounded.items():
         out.print(
             f"{name}: {rounded.otherwise:,} of {rounded.features:,} features of the frozen backbone are rounded to the "
             f"other side than in the run, which moves {rounded.beyond} of {rounded.images} vectors by more than "
             f"{TOLERANCE:.0e}; made of the same features, vectors differ by {rounded.head:.1g}",
-            highlight=False,
             soft_wrap=True,
         )
-    out.print(f"Written: {folder} ({', '.join(done.files)})", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"Written: {folder} ({', '.join(done.files)})", soft_wrap=True)
     consent = ", trust_code=True" if any(name.startswith("own_code.") for name in done.files) else ""
     out.print(
         f'Next:    python -c "import ccp_dml; print(ccp_dml.load({str(folder)!r}{consent}).dim)"',
-        highlight=False,
         soft_wrap=True,
     )

@@ -86,8 +86,8 @@ def build(
     with _embedding(folder) as progress:
         changes = add_images(folder, network, model, listed, kind, progress, known)
     _print_changes(folder, changes)
-    out.print(f"Next:   ccp search {folder} QUERY.jpg", highlight=False, markup=False, soft_wrap=True)
-    out.print(f"        ccp serve {folder}    opens the search page", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"Next:   ccp search {folder} QUERY.jpg", soft_wrap=True)
+    out.print(f"        ccp serve {folder}    opens the search page", soft_wrap=True)
 
 
 @index_app.command()
@@ -170,7 +170,7 @@ def show(folder: Folder, as_json: Json = False) -> None:
         lines.append(f"Approximate search ({how.kind}): finds {how.recall_at_10:.1%} of the 10 nearest.")
     lines += [f"{len(missing)} images are missing: {listing(missing)}"] if missing else []
     for line in lines:
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     return None
 
 
@@ -210,7 +210,7 @@ def push(
     lines.append(f"{done.place}: {index.count:,} images ({done.sent:,} sent, {done.deleted:,} deleted).")
     lines.append(f"Next:   ccp search '{done.place}' QUERY.jpg")
     for line in lines:
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def load_pinned(pinned: Any, given: Path | None, name: str, device: str, trust_code: bool) -> "EmbeddingModel":
@@ -245,8 +245,6 @@ class _embedding:
         if kind is KeyboardInterrupt:
             err.print(
                 f"Interrupted; {self.folder} is as it was before. The same command goes on where this one stopped.",
-                highlight=False,
-                markup=False,
                 soft_wrap=True,
             )
 
@@ -273,7 +271,7 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
             f"{how.sample} queries; candidates are ranked exactly."
         )
     for line in lines:
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     if changes.missing:
         warn(f"{len(changes.missing):,} files are missing: {listing(changes.missing)}")
     if changes.broken:
@@ -282,4 +280,4 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
 
 
 def warn(text: str) -> None:
-    err.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    err.print(text, style="yellow", soft_wrap=True)

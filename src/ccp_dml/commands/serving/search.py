@@ -60,12 +60,12 @@ def search(
         return print_json(found)
     _print_hits(gallery, hits)
     if threshold is not None:
-        out.print(f"Up to the distance {threshold.beta:.4g}: {threshold.promise}", highlight=False, soft_wrap=True)
+        out.print(f"Up to the distance {threshold.beta:.4g}: {threshold.promise}", soft_wrap=True)
     missing = [hit.item.path for hit in hits if not Path(hit.item.path).is_file()]
     if missing:
         warn(f"{len(missing)} of these images have moved or are gone: `ccp index refresh` lists all such.")
     if html is not None:
-        out.print(f"Page: {html}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"Page: {html}", soft_wrap=True)
     return None
 
 
@@ -77,7 +77,7 @@ def as_result(hit: "Hit") -> dict[str, Any]:
 
 def _print_hits(gallery: "Gallery", hits: "list[Hit]") -> None:
     if not hits:
-        out.print(f"Nothing in {gallery.name} fits.", highlight=False, markup=False)
+        out.print(f"Nothing in {gallery.name} fits.")
         return
     from ccp_dml.commands.serving.terminal_pictures import can_show_pictures, terminal_picture
 

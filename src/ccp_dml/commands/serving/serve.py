@@ -136,6 +136,6 @@ def _app_of(what: str, host: str, model: Path | None, device: str, with_tsne: bo
 
 def _announce(host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
-    out.print(f"Serving at http://{shown}:{port}    (Ctrl-C stops)", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"Serving at http://{shown}:{port}    (Ctrl-C stops)", soft_wrap=True)
     if host not in LOOPBACK:
         out.print("Anybody who can reach this machine can search; there is no password.", style="yellow")

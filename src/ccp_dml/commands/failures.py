@@ -1,0 +1,129 @@
+"""Turn whatever ends a command into one sentence and an exit code; what nobody foresaw also into a crash report.
+
+Exit codes: 2 a mistake that the user can mend, 1 anything else. A crash report holds versions, command, configuration
+and the stack trace, so that the sentence can stay short and nothing is lost.
+"""
+
+import errno
+import os
+import re
+import sys
+import tempfile
+import traceback
+from datetime import datetime
+from pathlib import Path
+
+from ccp_dml.errors import NonFiniteError, UserError
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+OF_THE_DISK = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.ESTALE}
+
+WAY_ON = "Continue with: "
+"""Begins a note that a command adds to an exception: the command line that goes on where this one stopped."""
+
+OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Unable to allocate|CUBLAS_STATUS_ALLOC_FAILED")
+WANTED_BYTES = re.compile(
+    r"tried to allocate (\d+) bytes|[Tt]ried to allocate ([\d.]+ [KMGT]i?B)|allocate ([\d.]+ [KMGT]i?B)"
+)
+LOADER_KILLED = re.compile(r"DataLoader worker \(pid.*?\) (exited unexpectedly|is killed by signal)")
+
+LESS_MEMORY = (
+    "lower train.classes_per_batch or train.images_per_class, run.evaluation_batch, run.workers, data.crop, "
+    "ccp.pool_per_class or ccp.proxies_per_class, or the size of an .npz"
+)
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """Say in one sentence why a command ended, and with which exit code."""
+    if isinstance(error, UserError):
+        return str(error), 2
+    if isinstance(error, NonFiniteError):
+        return str(error), 1
+    if is_out_of_memory(error):
+        wanted = wanted_memory(error)
+        return f"Out of memory{wanted}: {LESS_MEMORY}.", 2
+    if LOADER_KILLED.search(str(error)):
+        return "A process that loads images was killed, perhaps for want of memory; fewer run.workers need less.", 1
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return f"{error}; make room and run the command again.", 2
+    if isinstance(error, OSError) and error.errno in OF_THE_DISK:
+        return f"{error.strerror}{f': {named(error)}' if error.filename else ''}; check the path and its rights.", 2
+    report = write_crash_report(error)
+    return (
+        f"{type(error).__name__}: {first_line(error)}. This is a mistake in ccp-dml, or a broken installation; "
+        f"the details are in {report}."
+    ), 1
+
+
+def ways_on(error: BaseException) -> list[str]:
+    """List the command lines that go on where this command stopped."""
+    return [note for note in getattr(error, "__notes__", []) if note.startswith(WAY_ON)]
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
+    )
+
+
+def wanted_memory(error: Exception) -> str:
+    """Tell how much memory was asked for at once, where the error tells: ' (3.2 GB at once)'."""
+    found = WANTED_BYTES.search(str(error))
+    if found is None:
+        return ""
+    count = found[1]
+    return f" ({int(count) / 1e9:.1f} GB at once)" if count else f" ({found[2] or found[3]} at once)"
+
+
+def named(error: OSError) -> str:
+    """Name the file of an error; a very long name is cut."""
+    name = str(error.filename)
+    return name if len(name) <= 200 else f"{name[:200]}..."
+
+
+def first_line(error: BaseException) -> str:
+    line = next(iter(str(error).splitlines()), "").rstrip(".")
+    return line if len(line) <= 300 else f"{line[:300]}..."
+
+
+def write_crash_report(error: BaseException) -> Path | str:
+    """Write what is needed to understand the failure into a file, and name it."""
+    text = "\n".join(
+        [
+            f"ccp-dml crash report, {datetime.now().astimezone().isoformat(timespec='seconds')}",
+            f"command: {' '.join(sys.argv)}",
+            *versions(),
+            "",
+            "".join(traceback.format_exception(error)),  # the configuration is among the notes of the exception
+        ]
+    )
+    name = f"crash-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.txt"
+    for folder in report_folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+        except OSError:
+            continue
+        return folder / name
+    sys.stderr.write(text)  # nowhere to write to: better a trace than nothing
+    return "the lines above"
+
+
+def report_folders() -> list[Path]:
+    """List where a crash report may go: the user's cache, or else the folder for temporary files."""
+    try:
+        from ccp_dml.foundation.files import cache_home
+
+        return [cache_home() / "crashes", Path(tempfile.gettempdir())]
+    except (ImportError, RuntimeError):  # half an installation, or no home
+        return [Path(tempfile.gettempdir())]
+
+
+def versions() -> list[str]:
+    """List the versions of what is installed; an installation may be too broken to tell."""
+    try:
+        from ccp_dml.records.logbook import environment
+
+        return [f"{key}: {value}" for key, value in environment(sys.argv).items()]
+    except Exception as error:  # the report must be written all the same
+        return [f"python: {sys.version}", f"versions are unknown ({type(error).__name__}: {error})"]
