@@ -20,7 +20,8 @@ from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_fabric, build_network, build_objective, start_head, weights_note
 from ccp_dml.runs.certify import Parts
-from ccp_dml.runs.conclusion import finish_run, is_short, rehearse_end
+from ccp_dml.runs.conclusion.finish import finish_run
+from ccp_dml.runs.conclusion.rehearsal import is_short, rehearse_end
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.outline import outline

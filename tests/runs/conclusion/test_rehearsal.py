@@ -10,9 +10,9 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.data.labelled import TestSet
 from ccp_dml.errors import UserError
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs import conclusion
 from ccp_dml.runs.certify import Parts
-from ccp_dml.runs.conclusion import few_of, few_of_test, is_short, rehearse_end
+from ccp_dml.runs.conclusion import finish
+from ccp_dml.runs.conclusion.rehearsal import few_of, few_of_test, is_short, rehearse_end
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
@@ -49,7 +49,7 @@ def test_what_would_fail_at_the_end_fails_before_training(features, tmp_path, pa
     def fails(*_):
         raise UserError("as it would after hours")
 
-    monkeypatch.setattr(conclusion, part, fails)
+    monkeypatch.setattr(finish, part, fails)
     config = config_of(features, "c2", "train.max_steps=60")
     with pytest.raises(UserError, match="after hours"):
         train(config, Logbook.open_new(tmp_path / "run", config, ["test"]), Watcher())

@@ -1,4 +1,4 @@
-"""The end of a run: score the test half, certify, write the report; and its rehearsal before training begins.
+"""Rehearse the end of a run before training begins.
 
 Whatever would fail after hours of training fails in the rehearsal, which does the same with an untrained network and a
 few items in a folder that is thrown away.
@@ -7,7 +7,6 @@ few items in a folder that is thrown away.
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,49 +15,15 @@ from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.evaluation import SCORES
-from ccp_dml.foundation.files import write_json
-from ccp_dml.models.embedder import Embedder
-from ccp_dml.records import layout
-from ccp_dml.records.embeddings import EmbeddedTest, save_embedded
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.reports.page import write_report_of
 from ccp_dml.runs.build import build_fabric, build_network
-from ccp_dml.runs.certify import CertificateOptions, Parts, write_certificate
+from ccp_dml.runs.certify import Parts
+from ccp_dml.runs.conclusion.finish import finish_run
 from ccp_dml.runs.frozen import trained_part, trains_on_features
-from ccp_dml.runs.illustrations.report_data import write_report_data
-from ccp_dml.runs.scoring import embed_test, score_embeddings, score_raw
+from ccp_dml.runs.scoring import embed_test
 
 FEW_CLASSES, FEW_IMAGES = 3, 3
 SHORT = 50  # steps: a run of fewer comes to its end before a rehearsal would
-
-
-def finish_run(
-    config: Config,
-    logbook: Logbook,
-    network: Embedder,
-    parts: Parts,
-    shown: TestSet,
-    embedded: EmbeddedTest,
-    facts: dict[str, Any],
-) -> dict[str, Any]:
-    """Score the best network, write everything that a finished run has, and return the result.
-
-    `shown` is the test half as people see it: of a frozen backbone, `parts` hold features. `embedded` is that half as
-    the network embeds it, `facts` are what training found out.
-    """
-    result = {
-        "test": score_embeddings(embedded, config.protocol.recall_at),
-        "raw": score_raw(config, parts.test, parts.learned),
-        **facts,
-    }
-    save_embedded(logbook.folder, embedded)
-    write_report_data(logbook.folder, shown, embedded, parts.learned, parts.validation)
-    write_certificate(config, logbook, network, parts, facts["best_step"], CertificateOptions())
-    sets = {"learned": parts.learned, "validation": parts.validation.queries, "test": parts.test.queries}
-    write_json(logbook.folder / layout.CLASSES, {name: list(part.class_names) for name, part in sets.items()})
-    write_report_of(logbook.folder, result)
-    logbook.finish(result)
-    return result
 
 
 def is_short(config: Config) -> bool:

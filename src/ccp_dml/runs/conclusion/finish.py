@@ -1,0 +1,44 @@
+"""The end of a run: score the test half, certify, write the report and the result."""
+
+from typing import Any
+
+from ccp_dml.config.schema import Config
+from ccp_dml.data.labelled import TestSet
+from ccp_dml.foundation.files import write_json
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.records import layout
+from ccp_dml.records.embeddings import EmbeddedTest, save_embedded
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.reports.page import write_report_of
+from ccp_dml.runs.certify import CertificateOptions, Parts, write_certificate
+from ccp_dml.runs.illustrations.report_data import write_report_data
+from ccp_dml.runs.scoring import score_embeddings, score_raw
+
+
+def finish_run(
+    config: Config,
+    logbook: Logbook,
+    network: Embedder,
+    parts: Parts,
+    shown: TestSet,
+    embedded: EmbeddedTest,
+    facts: dict[str, Any],
+) -> dict[str, Any]:
+    """Score the best network, write everything that a finished run has, and return the result.
+
+    `shown` is the test half as people see it: of a frozen backbone, `parts` hold features. `embedded` is that half as
+    the network embeds it, `facts` are what training found out.
+    """
+    result = {
+        "test": score_embeddings(embedded, config.protocol.recall_at),
+        "raw": score_raw(config, parts.test, parts.learned),
+        **facts,
+    }
+    save_embedded(logbook.folder, embedded)
+    write_report_data(logbook.folder, shown, embedded, parts.learned, parts.validation)
+    write_certificate(config, logbook, network, parts, facts["best_step"], CertificateOptions())
+    sets = {"learned": parts.learned, "validation": parts.validation.queries, "test": parts.test.queries}
+    write_json(logbook.folder / layout.CLASSES, {name: list(part.class_names) for name, part in sets.items()})
+    write_report_of(logbook.folder, result)
+    logbook.finish(result)
+    return result
