@@ -31,6 +31,14 @@ class Tangled(Chain):
         return self.last(self.stages(self.stem(images)).relu() - 1)
 
 
+class Repeated(Chain):
+    """Calls a module twice, so that it is neither below nor above."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.stages[0](self.stages[0](self.stem(images)))
+        return self.last(self.stages[2](self.stages[1](maps)))
+
+
 @pytest.fixture
 def images() -> Tensor:
     return torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(1)) * 255
@@ -87,6 +95,11 @@ def test_another_name_is_refused_with_those_that_there_are() -> None:
         cut_at(create_backbone("test_efficientnet"), "layer3")
     with pytest.raises(UserError, match="it has none"):
         cut_at(nn.Sequential(nn.Conv2d(3, 4, 3)), "blocks.5")
+
+
+def test_a_module_that_is_called_twice_is_no_stage() -> None:
+    with pytest.raises(UserError, match=r"its stages are stages\.1, stages\.2, last$"):
+        cut_at(Repeated(), "stages.0")
 
 
 def test_a_network_that_is_no_chain_of_modules_is_not_cut_wrongly() -> None:
