@@ -1,0 +1,142 @@
+"""One training over two and four real processes equals the training in one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import write_features
+from support.collective_cases import evaluation_and_reselection
+from support.many_processes import in_processes
+from support.training_cases import CASES, IN_DOUBLE, PROXIES, train_all, train_case
+
+from ccp_dml.records import layout
+from ccp_dml.records.logbook import Logbook
+
+
+def test_evaluation_and_reselection_are_equal_to_the_last_bit_at_sizes_that_do_not_divide(tmp_path):
+    alone = evaluation_and_reselection()
+    for answer in in_processes(3, tmp_path, evaluation_and_reselection):
+        torch.testing.assert_close(answer, alone, rtol=0, atol=0)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folders of the runs and what the processes found, by the number of processes. One start serves all cases."""
+    root = tmp_path_factory.mktemp("several")
+    features = write_features(root / "features.npz")
+    found = {1: [train_all(root / "1", features)]}
+    found[2] = in_processes(2, root, train_all, root / "2", features)
+    found[4] = in_processes(4, root, train_all, root / "4", features, root / "2" / "stopped")
+    train_case(root / "2" / "stopped", features, "c2-ccp", resume=True)  # and now in one process
+    return root, found
+
+
+def states_of(folder):
+    """All tensors of a run's last checkpoint, but for the random state, by name."""
+    state = Logbook.reopen(folder).last_state(torch.device("cpu"))
+    named = {}
+
+    def walk(prefix, value):
+        if isinstance(value, torch.Tensor):
+            named[prefix] = value
+        for key, inner in value.items() if isinstance(value, dict) else ():
+            walk(f"{prefix}/{key}", inner)
+
+    for part in ("network", "objective", "projections"):
+        walk(part, state[part])
+    walk("optimizer", state["trainer"]["optimizer"]["state"])
+    return named, Logbook.reopen(folder).rows()
+
+
+def assert_equal_runs(folder, reference):
+    (values, rows), (expected, expected_rows) = states_of(folder), states_of(reference)
+    assert values.keys() == expected.keys()
+    for name, value in values.items():
+        torch.testing.assert_close(
+            value, expected[name], rtol=1e-12, atol=1e-12, msg=lambda text, n=name: f"{n}: {text}"
+        )
+    assert any(value.dtype == torch.float64 for value in values.values())
+    same = ("step", "problem", "queries", "loss", "map_at_r", "covering_radius", "pull_norm", "gradient_norm")
+    for row, other in zip(rows, expected_rows, strict=True):
+        assert row.keys() == other.keys()
+        chosen, expected = ({key: each[key] for key in same if key in each} for each in (row, other))
+        assert chosen == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", CASES)
+def test_two_and_four_processes_train_what_one_trains(trained, case):
+    root, found = trained
+    for count in (2, 4):
+        assert_equal_runs(root / str(count) / case, root / "1" / case)
+        for answers, *_ in found[count][1:]:
+            torch.testing.assert_close(answers[case], found[count][0][0][case], rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_a_run_that_two_processes_began_goes_on_in_one_and_in_four(trained):
+    root, _ = trained
+    assert_equal_runs(root / "2" / "stopped", root / "1" / "c2-ccp")
+    assert_equal_runs(root / "4" / "continued", root / "1" / "c2-ccp")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "steps", "tolerance"), [("64-true", 50, 1e-12), ("32-true", 15, 1e-4)])
+def test_batches_of_images_are_identical_and_losses_agree(trained, precision, steps, tolerance):
+    """In single precision, training itself makes differences in the last digit grow: later losses differ by more."""
+    _, found = trained
+    which = ("64-true", "32-true").index(precision)
+    batches, losses = found[1][0][1:][which]
+    assert len(set(batches)) == len(batches) == steps
+    assert losses.std() > 1e-3, "nothing was learned, so nothing was compared"
+    for count in (2, 4):
+        for _, *glyphs in found[count]:
+            own_batches, own_losses = glyphs[which]
+            assert own_batches == batches
+            torch.testing.assert_close(own_losses, losses, rtol=0, atol=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds a process by its environment in /proc")
+def test_a_killed_process_is_started_again_and_the_files_end_as_if_nothing_had_happened(tmp_path):
+    features, folder = write_features(tmp_path / "features.npz"), tmp_path / "run"
+    longer = ("train.max_steps=600", "train.evaluate_every=50", "train.patience=100")
+    settings = [f"data.path={features}", *IN_DOUBLE, *PROXIES, *longer]
+    given = [part for setting in settings for part in ("--set", setting)]
+    several = ["--processes", "2", "--max-restarts", "1", "--out", str(folder)]
+    command = [sys.executable, "-m", "ccp_dml", "train", "features", "c2-ccp", *given, *several]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as launcher:
+        until(lambda: (folder / layout.CHECKPOINT).exists() or launcher.poll() is not None)
+        os.kill(child_of_rank(launcher.pid, 1), signal.SIGKILL)
+        words = launcher.communicate(timeout=250)[1]
+    assert launcher.returncode == 0, words
+    assert "Resuming at step" in words
+    assert "Another process of this run has ended" in words
+    assert words.count("Scoring the test half") == 1, "only the first process may talk"
+    undisturbed = tmp_path / "undisturbed"
+    train_case(undisturbed, features, "c2-ccp", more=longer)
+    assert_equal_runs(folder, undisturbed)
+    assert [row["step"] for row in Logbook.reopen(folder).rows()] == list(range(50, 601, 50))
+    assert (folder / "result.json").exists()
+    assert not list(folder.rglob("*.part"))
+
+
+def until(condition, seconds=200):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def child_of_rank(parent, rank):
+    """Find the process of a rank among the children of the launcher."""
+    for child in map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()):
+        if f"RANK={rank}".encode() in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+            return child
+    raise AssertionError(f"the launcher has no child of rank {rank}")

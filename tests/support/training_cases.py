@@ -1,0 +1,110 @@
+"""Small trainings that tests run in several processes and in one; here, because processes import functions by name."""
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from ccp_dml.config.layers import resolve
+from ccp_dml.data.glyphs import load_glyphs
+from ccp_dml.foundation.digests import tensor_digest
+from ccp_dml.foundation.process_group import current
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.assembly import TrainingRun
+from ccp_dml.runs.build import build_fabric, build_network
+from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
+from ccp_dml.runs.loss_arguments import complete
+from ccp_dml.runs.training import train_on_classes
+from ccp_dml.runs.watcher import Watcher
+
+IN_DOUBLE = (
+    "run.precision=64-true",
+    "run.workers=0",
+    "run.map_points=0",
+    "run.evaluation_batch=7",
+    "train.max_steps=40",
+    "train.evaluate_every=10",
+    "train.classes_per_batch=4",
+    "train.images_per_class=2",
+    "model.embedding_dim=6",
+    "optim.lr=0.003",
+    "optim.clip_norm=0.5",
+)
+PROXIES = ("ccp.start_step=0", "ccp.patience=1", "ccp.proxies_per_class=2", "ccp.pool_per_class=3", "ccp.weight=0.1")
+MEMORY = ("xbm.enabled=true", "xbm.start_step=5", "xbm.memory_batches=3")
+LOSSES = ("c1", "c2", "ms", "triplet")
+CASES = {
+    **{loss: (loss, ()) for loss in LOSSES},
+    **{f"{loss}-proxy": (f"{loss}-proxy", PROXIES) for loss in LOSSES},
+    **{f"{loss}-ccp": (f"{loss}-ccp", PROXIES) for loss in LOSSES},
+    **{f"{loss}-xbm": (loss, MEMORY) for loss in LOSSES},
+    "proxy-anchor": ("proxy-anchor", ()),
+    "pca": ("c2-ccp", (*PROXIES, "model.head_init=whitened-pca")),
+}
+STOPPED_AT = 27  # between the evaluations at 20 and 30
+
+
+def configured(features, case, *more):
+    method, settings = CASES[case]
+    given = [f"data.path={features}", *IN_DOUBLE, *settings, *more]
+    return complete(resolve(["features", method], given).config)
+
+
+class StoppingWatcher(Watcher):
+    """Interrupts the run at a step."""
+
+    def __init__(self, last):
+        self.last = last
+
+    def step(self, step):
+        if step == self.last:
+            raise KeyboardInterrupt
+
+
+def train_case(folder, features, case, *, resume=False, stop_at=None, more=()):
+    """Train one case; return the best weights as this process holds them."""
+    config = configured(features, case, *more)
+    learned, validation = classes_to_learn_and_to_select_on(config.protocol, build_data(config.data))
+    current().wait()
+    book = Logbook.reopen(folder) if resume else Logbook.open_new(folder, config, ["test"])
+    watcher = StoppingWatcher(stop_at)
+    try:
+        network, _ = train_on_classes(config, learned, validation, book, watcher, current(), resume=resume)
+    except KeyboardInterrupt:
+        return None
+    return network.state_dict()
+
+
+def train_all(root, features, stopped=None):
+    """Train every case and the first steps on glyphs; go on with a run that others have `stopped`, or stop one."""
+    root, processes = Path(root), current()
+    found = {case: train_case(root / case, features, case) for case in CASES}
+    if stopped is None:
+        train_case(root / "stopped", features, "c2-ccp", stop_at=STOPPED_AT)
+    else:
+        if processes.is_first:
+            shutil.copytree(stopped, root / "continued")
+        processes.wait()
+        found["continued"] = train_case(root / "continued", features, "c2-ccp", resume=True)
+    return found, first_steps_on_glyphs(root, 50, "64-true"), first_steps_on_glyphs(root, 15, "32-true")
+
+
+def first_steps_on_glyphs(root, steps, precision):
+    """Take steps on images; return digests of the global batches, and the losses."""
+    processes = current()
+    settings = ["train.classes_per_batch=4", "train.images_per_class=4", "run.workers=0", "run.map_points=0"]
+    settings.append(f"run.precision={precision}")
+    config = complete(resolve(["glyphs", "c2"], settings).config)
+    learned, validation = classes_to_learn_and_to_select_on(config.protocol, load_glyphs(4, cache=root.parent))
+    network = build_network(config.model, learned, 0)
+    fabric = build_fabric("cpu", config.run.precision)
+    book = Logbook.open_new(root / f"glyphs {precision}", config, ["test"])
+    run = TrainingRun(config, fabric, network, learned, validation, book, Watcher(), processes)
+    batches = []
+    for _ in range(steps):
+        inputs, labels = map(processes.gather, next(run.trainer.batches))
+        batches.append(tensor_digest([("inputs", inputs.contiguous()), ("labels", labels)]))
+    run.trainer.batches.load_state_dict({"epoch": 0, "position": 0})
+    run.wrapped_network.train()
+    losses = torch.stack([run.trainer.take_step()[1] for _ in range(steps)])
+    return batches, losses
