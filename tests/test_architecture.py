@@ -25,6 +25,7 @@ ABOUT_NO_MODULE = {
     "test_architecture.py": "the rooms",
     "test_docs.py": "the documents",
     "test_packaging.py": "the wheel",
+    "test_platforms.py": "macOS and Windows",
     "test_site.py": "the documents as a site",
     "test_tutorials.py": "the documents",
 }

@@ -1,5 +1,6 @@
 """timm's networks as backbones, on the miniatures that timm keeps for tests."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,21 @@ def test_download_is_asked_for_the_network_without_pooling(monkeypatch: pytest.M
     backbone = create_backbone("test_resnet", pretrained=True)
     assert asked == [{"name": "test_resnet", "num_classes": 0, "global_pool": ""}]
     assert (backbone.get_parameter("network.conv1.0.weight") == 0.125).all()
+
+
+def test_retries_of_the_hub_are_not_printed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    create_model = timm.create_model
+    hub = logging.getLogger("huggingface_hub")
+    before = hub.level
+
+    def offline(name: str, pretrained: bool, **arguments: object) -> nn.Module:
+        if pretrained:
+            logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
+            raise OSError("offline")
+        return create_model(name, **arguments)
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(UserError, match="could not be fetched"):
+        create_backbone("test_resnet", pretrained=True)
+    assert "Retrying" not in caplog.text
+    assert hub.level == before

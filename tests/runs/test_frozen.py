@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 
 import numpy as np
 import pytest
@@ -248,3 +249,25 @@ def test_a_file_whose_name_is_no_text(frozen_settings, image_folder, tmp_path):
     trained(frozen_settings(), tmp_path / "run")
     assert "caf\ufffd.png" in (tmp_path / "run" / "gallery.json").read_text(encoding="utf-8")
     assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_the_cost_of_features_is_said_before_they_are_computed(frozen_settings):
+    config, told = frozen_settings(), []
+
+    class Listener(Watcher):
+        def note(self, text):
+            told.append(text)
+
+        def extracting(self, done, total):
+            told.append(done == total)
+
+    part = build_data(config.data).train
+    FrozenFeatures().inputs_of(config, part, Listener(), augmented=True)
+    passes = len(part) * (1 + config.data.views)
+    assert re.fullmatch(
+        rf"{passes:,} passes through small_cnn, about [\d.]+ .*; they are kept .*`ccp cache`\.", told[0]
+    )
+    assert told[-1] is True
+    told.clear()
+    FrozenFeatures().inputs_of(config, part, Listener(), augmented=True)
+    assert told == []  # from the cache

@@ -1,6 +1,8 @@
 """Any network of timm, by name, with the input normalisation its weights were trained with."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import timm
@@ -84,9 +86,22 @@ def _on_black_image(network: nn.Module, forward: Callable[[Tensor], Tensor]) -> 
     return output
 
 
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Keep the hub's library from printing each of its retries: what comes of them is said in one sentence."""
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _download(name: str, global_pool: str | None) -> nn.Module:
     try:
-        return _create(name, global_pool, pretrained=True)
+        with _quiet_hub():
+            return _create(name, global_pool, pretrained=True)
     except Exception as error:  # the network is known to build: whatever fails here, in any library, is the fetching
         reason = str(error).strip().splitlines()
         raise UserError(

@@ -4,7 +4,6 @@ This file imports neither torch nor the parts of a run: processes that only pass
 """
 
 import pickle
-import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,9 @@ from ccp_dml.records.ownership import Ownership
 
 if TYPE_CHECKING:
     from ccp_dml.plans.plan import PlannedRun
+
+
+KILLED = 9  # SIGKILL, which Windows has no name for
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ Message = Progress | Evaluated | Outcome
 
 
 def how_it_died(exit_code: int | None) -> str:
-    if exit_code == -signal.SIGKILL:
+    if exit_code == -KILLED:
         return "its process was killed, often because memory ran out; use fewer --workers, then run the command again"
     cause = f"by signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"with exit code {exit_code}"
     return f"its process ended {cause}; run the command again to go on"

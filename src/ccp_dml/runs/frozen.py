@@ -4,6 +4,7 @@ A head is trained on features of the whole backbone (`model.freeze_backbone`), o
 the lower ones (`model.train_from`).
 """
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,12 +25,16 @@ from ccp_dml.foundation.randomness import seeds_of_rows
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.models.stages import parts_below
+from ccp_dml.reports.words import duration
 from ccp_dml.runs.build import build_fabric, build_network
 from ccp_dml.runs.feature_store import FeatureStore
 from ccp_dml.runs.watcher import Watcher
 
 BLOCK = 128
 """Rows by which an unfinished entry of the cache grows: after an interruption, extraction goes on behind them."""
+
+MEASURED = 8
+"""Images on which the time of a pass is measured."""
 
 VIEWS_SEED = 0
 """Seed of the stored views' augmentation. It is not the run's: all repeats of a benchmark share the features."""
@@ -128,6 +133,7 @@ class FrozenFeatures:
             with store.writing(key, shape[2:], {**description, "views": views}, on_waiting) as writer:
                 if not writer.is_done:
                     done = writer.begin(BLOCK, views, rows_per_view=len(part))
+                    watcher.note(cost_of_features(config, backbone, part, views * len(part) - done))
                     for features in extract(config, backbone, part, views, done):
                         writer.append(features)
                         done += len(features)
@@ -136,6 +142,28 @@ class FrozenFeatures:
             found = store.read(key, shape)
         assert found is not None
         return found
+
+
+@torch.no_grad()
+def cost_of_features(config: Config, network: Embedder, part: LabelledSet, passes: int) -> str:
+    """Say how many passes through a backbone are ahead, and how long they take, measured on a few images."""
+    fabric = build_fabric(config.run.device, config.run.precision_outside_training)
+    network.to(fabric.device)
+    rows = torch.arange(min(len(part), MEASURED))
+    started = time.perf_counter()
+    inputs = part.load(rows, rows)
+    loaded = time.perf_counter()
+    with fabric.autocast():
+        see = network.pooled if network.cut is None else network.maps
+        float(see(inputs.to(fabric.device)).sum())  # which waits for the device
+    seen = time.perf_counter()
+    workers = loader_processes(config.run.workers, part.source)
+    loading, seeing = loaded - started, seen - loaded
+    seconds = (max(loading / workers, seeing) if workers else loading + seeing) * passes / len(rows)
+    return (
+        f"{passes:,} passes through {config.model.backbone}, about {duration(seconds)}; they are kept for later runs, "
+        "see `ccp cache`."
+    )
 
 
 @torch.no_grad()

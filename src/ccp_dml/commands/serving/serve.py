@@ -82,7 +82,10 @@ def run_server(app: "FastAPI", listener: socket.socket, on_start: Callable[[], N
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, server.handle_exit, number, None)
+            try:
+                loop.add_signal_handler(number, server.handle_exit, number, None)
+            except NotImplementedError:  # Windows
+                signal.signal(number, server.handle_exit)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.02)
