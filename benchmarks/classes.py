@@ -7,17 +7,13 @@ matrix of proxies and its ProxyAnchorLoss, both with torch's Adam, as long as th
 of its own (Linux alone can tell).
 """
 
-import json
-import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 from pytorch_metric_learning import losses as pml
-from reference_growth import SET_BACK, resident
-from side_by_side import Claim, compare, main
+from side_by_side import SET_BACK, Claim, compare, in_own_process, main, peak_of, resident
 from torch import Tensor, nn
 
 from ccp_dml.functional.row_adam import TOUCHED, RowAdam, steps_until_rest
@@ -120,15 +116,11 @@ def one_peak(classes: int, per_class: int, way: str) -> None:
     torch.set_num_threads(1)
     settled(100, per_class, way)  # whatever is loaded by a first call
     before = resident("VmRSS")
-    step = settled(classes, per_class, way)
-    SET_BACK.write_text("5", "utf-8")
-    step()
-    print(json.dumps(resident("VmHWM") - before))
+    print(peak_of(settled(classes, per_class, way)) - before)
 
 
-def peak_of(classes: int, per_class: int, way: str) -> float:
-    command = [sys.executable, str(Path(__file__)), "--one", str(classes), str(per_class), way]
-    return float(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
+def memory_of(classes: int, per_class: int, way: str) -> float:
+    return in_own_process(__file__, "--one", str(classes), str(per_class), way)
 
 
 OTHERS = {
@@ -154,7 +146,7 @@ def measure(quick: bool) -> list[Claim]:
                 claims.append(Claim("A training step, time", case, pairs, ours="ours by rows", theirs=words))
                 del ours, theirs  # a million proxies take gigabytes
                 if SET_BACK.exists() and not quick and is_large:
-                    peaks = [(peak_of(classes, per_class, "by rows"), peak_of(classes, per_class, way))]
+                    peaks = [(memory_of(classes, per_class, "by rows"), memory_of(classes, per_class, way))]
                     claims.append(Claim("A training step, memory", case, peaks, ours="ours by rows", theirs=words))
             training = Training(classes, per_class, "by rows")
             pairs = compare(training.step, training.reselect, repeats=1 if is_large else 3)

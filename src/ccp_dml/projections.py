@@ -159,9 +159,11 @@ class IterativeProjections:
             self.network.load_state_dict(solution)
         if self.pull is not None:
             self.pull.move_anchor(solution)
-        if proxies is not None:
-            earlier = [] if self.previous_proxies is None else [self.previous_proxies]
-            self.previous_proxies = torch.cat([proxies, *earlier], dim=1)[:, : self.remembered * proxies.shape[1]]
+        if proxies is not None and (self.remembered == 1 or self.previous_proxies is None):
+            self.previous_proxies = proxies
+        elif proxies is not None and self.previous_proxies is not None:
+            kept = self.previous_proxies[:, : (self.remembered - 1) * proxies.shape[1]]
+            self.previous_proxies = torch.cat([proxies, kept], dim=1)
 
     def reselect(self) -> None:
         """Draw and embed a pool, and move the proxies to its points farthest from one another and from rho_prev."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.distances import clip_normalise, l2_normalise, pairwise_distances
 from ccp_dml.functional.geometry import mean_distance_within
@@ -56,6 +57,7 @@ class ClassProxies(nn.Module):
         if slots is not None:  # (C*P,), the places in use among C*slots
             self.register_buffer("used", torch.arange(classes * per_class))
         self.placed = False  # whether the proxies stand for their classes yet
+        self.files: MappedFiles | None = None  # where proxies and their copies lie; None: in memory
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Give the proxies as references (C*P, D) with their labels (C*P,)."""
@@ -83,11 +85,16 @@ class ClassProxies(nn.Module):
 
     def present(self) -> Tensor:
         """Copy the proxies (C, P, D) as they are now. A slot that is not in use repeats its class's first proxy."""
-        vectors = self.vectors.detach().clone()
+        vectors = self.vectors.detach()
+        vectors = vectors.clone() if self.files is None else self.files.copy(vectors)
         if self.slots is not None:
             unused = ~self._in_use()
             vectors[unused] = vectors[:, :1].expand_as(vectors)[unused]
         return vectors
+
+    def lie_in(self, files: MappedFiles) -> None:
+        """Move the proxies into a file, and their later copies, too: there may be more than memory is free."""
+        self.files, self.vectors.data = files, files.copy(self.vectors)
 
     def spread(self) -> float:
         """Measure the mean distance between proxies of a class, in normalised space: 0 if they coincide."""

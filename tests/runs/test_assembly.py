@@ -196,6 +196,7 @@ def test_a_problem_is_ended_by_what_the_setting_names(settings, steps, staleness
 
 MANY = ("ccp.mode=alternating", "ccp.until=steps", "ccp.steps_per_problem=5", "train.max_steps=24", "optim.lr=0.01")
 
+ON_DISK = "run.proxies_on_disk=true"
 FEW_FEEL = ("loss.positive_margin=0.0", "loss.negative_margin=0.1", "train.classes_per_batch=2")
 
 
@@ -260,3 +261,24 @@ def test_checkpoints_may_be_spared_and_a_killed_run_repeats_the_steps(assemble):
     every.logbook.save = lambda state: saved.append(state["trainer"]["step"])
     every.run()
     assert saved == [10, 4, 8, 10]
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_proxies_on_disk_change_nothing_and_leave_nothing_behind(assemble):
+    settings = (*MANY, *FEW_FEEL, "optim.decay_proxies=false", "optim.proxies_by_rows=true")
+    in_memory, on_disk = assemble("memory", "c2-ccp", *settings), assemble("disk", "c2-ccp", *settings, ON_DISK)
+    in_memory.run(), on_disk.run()
+    assert torch.equal(in_memory.proxies.vectors, on_disk.proxies.vectors)
+    assert torch.equal(in_memory.projections.previous_proxies, on_disk.projections.previous_proxies)
+    begun = assemble("begun", "c2-ccp", *settings, ON_DISK, "train.max_steps=12")
+    begun.run()
+    resumed = assemble("resumed", "c2-ccp", *settings, ON_DISK)
+    resumed.load_state_dict(begun.logbook.last_state(torch.device("cpu")))
+    resumed.run()
+    assert torch.equal(resumed.proxies.vectors, in_memory.proxies.vectors)
+    assert not list(on_disk.logbook.folder.glob(".*"))
+
+
+def test_proxies_on_disk_need_steps_that_read_few_of_them(assemble):
+    with pytest.raises(UserError, match=r"optim\.proxies_by_rows=true"):
+        assemble("run", "c2-ccp", ON_DISK)

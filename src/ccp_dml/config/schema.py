@@ -249,6 +249,9 @@ class RunConfig(ConfigSection):
     compile: bool = Field(
         False, description="let torch.compile translate the backbone: minutes at first, faster steps afterwards"
     )
+    proxies_on_disk: bool = Field(
+        False, description="proxies, their moments and their copies lie in files, not in memory; needs proxies_by_rows"
+    )
     checkpoint_minutes: float = Field(
         0.0, ge=0, description="least time between two checkpoints; 0: one after every evaluation"
     )

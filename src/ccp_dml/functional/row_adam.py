@@ -31,10 +31,21 @@ class RowAdam(torch.optim.Adam):
 
     A parameter (..., D) counts as rows of D numbers. Its gradient may be sparse in all dimensions but the last; see
     `row_gradients`. Gradients that are dense now and then are right, and cost what Adam costs. There is no weight
-    decay: it would move every row in every step.
+    decay: it would move every row in every step. `zeros_like` makes the moments of such parameters, for instance in
+    files.
     """
 
-    def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float, *, fused: bool = False) -> None:
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        *,
+        fused: bool = False,
+        zeros_like: Callable[[Tensor], Tensor] = torch.zeros_like,
+    ) -> None:
+        self.zeros_like = zeros_like
         super().__init__(params, lr=lr, betas=betas, eps=eps, fused=fused)
 
     @torch.no_grad()
@@ -89,14 +100,16 @@ class RowAdam(torch.optim.Adam):
         rows = value.numel() // value.shape[-1]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(value), torch.zeros_like(value)
+            state["exp_avg"], state["exp_avg_sq"] = self.zeros_like(value), self.zeros_like(value)
         state[TOUCHED] = torch.full((rows,), int(state["step"]), dtype=torch.int32, device=value.device)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
-        for state in self.state.values():
-            if TOUCHED in state:  # torch makes every part of a state a number like the parameter's
+        for value, state in self.state.items():
+            if TOUCHED in state:  # torch makes every part of a state a number like the parameter's, in memory
                 state[TOUCHED] = state[TOUCHED].to(torch.int32)
+                for moment in ("exp_avg", "exp_avg_sq"):
+                    state[moment] = self.zeros_like(value).copy_(state[moment])
 
 
 def steps_until_rest(fading: float, dtype: torch.dtype) -> int:

@@ -34,6 +34,7 @@ from ccp_dml.records.ownership import Ownership
 
 HOW_IT_RUNS = frozenset(
     {"run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger", "run.checkpoint_minutes"}
+    | {"run.proxies_on_disk"}
 )
 """Keys that do not change a result: a finished run stays valid when they differ."""
 

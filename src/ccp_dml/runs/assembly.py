@@ -33,6 +33,7 @@ from ccp_dml.runs.build import (
     build_optimizer,
     compile_backbone,
     decayed_parameters,
+    files_for_proxies,
     refuse_or_synchronise_batch_norm,
 )
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder
@@ -96,8 +97,13 @@ class TrainingRun:
         )
         objective, self.proxies = build_objective(config, len(learned.class_names), steps_per_epoch=len(sampler))
         scaled_gradients = config.run.precision == "16-mixed"
-        self.optimizer = build_optimizer(config.optim, network, objective, scaled_gradients=scaled_gradients)
+        files = files_for_proxies(config, fabric.device, logbook.folder)
+        self.optimizer = build_optimizer(
+            config.optim, network, objective, scaled_gradients=scaled_gradients, files=files
+        )
         objective.to(fabric.device, torch.float64 if config.run.precision == "64-true" else None)
+        if files is not None and self.proxies is not None:
+            self.proxies.lie_in(files)
         if config.run.compile and not isinstance(network.backbone, PrecomputedFeatures):
             compile_backbone(network, fabric.device)
         self.wrapped_network, wrapped_optimizer = fabric.setup(network, self.optimizer)

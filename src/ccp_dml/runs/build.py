@@ -24,6 +24,7 @@ from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation import own_code
+from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, PATIENCE, Processes, current, started_together
 from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.functional.row_adam import RowAdam
@@ -206,19 +207,41 @@ def decayed_parameters(optim: OptimConfig, network: nn.Module, objective: nn.Mod
 
 
 def build_optimizer(
-    optim: OptimConfig, network: nn.Module, objective: nn.Module, *, scaled_gradients: bool = False
+    optim: OptimConfig,
+    network: nn.Module,
+    objective: nn.Module,
+    *,
+    scaled_gradients: bool = False,
+    files: MappedFiles | None = None,
 ) -> torch.optim.Adam:
     """Set up Adam (D16) without its own weight decay: decay must enter before the gradient is clipped (D15).
 
     The fused one updates many proxies several times as fast. With `scaled_gradients` (16-mixed) it would insist on
-    undoing the scale by itself, after the clipping, so then it is not used.
+    undoing the scale by itself, after the clipping, so then it is not used. `files` hold the moments of proxies.
     """
     groups = [{"params": [value for value in network.parameters() if value.requires_grad], "lr": optim.lr}]
     of_objective = [value for value in objective.parameters() if value.requires_grad]
     if of_objective:
         groups.append({"params": of_objective, "lr": optim.lr * optim.proxy_lr_factor})
-    kind = RowAdam if optim.proxies_by_rows else torch.optim.Adam
-    return kind(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=not scaled_gradients)
+    settings: dict[str, Any] = {"lr": optim.lr, "betas": optim.betas, "eps": optim.eps, "fused": not scaled_gradients}
+    if not optim.proxies_by_rows:
+        return torch.optim.Adam(groups, **settings)
+    if files is None:
+        return RowAdam(groups, **settings)
+    return RowAdam(groups, **settings, zeros_like=lambda value: files.zeros(value.shape, value.dtype))
+
+
+def files_for_proxies(config: Config, device: torch.device, folder: Path) -> MappedFiles | None:
+    """Tell where proxies lie, if not in memory."""
+    if not config.run.proxies_on_disk:
+        return None
+    if not config.optim.proxies_by_rows:
+        raise UserError(
+            "run.proxies_on_disk: Adam would rewrite them all in every step; set optim.proxies_by_rows=true."
+        )
+    if device.type != "cpu" or not hasattr(os, "posix_fallocate"):
+        raise UserError("run.proxies_on_disk needs run.device=cpu on Linux; set it to false.")
+    return MappedFiles(folder)
 
 
 def compile_backbone(network: Embedder, device: torch.device, backend: str = "inductor") -> None:
