@@ -95,6 +95,7 @@ def test_the_best_that_is_the_first_is_told_after_five_evaluations():
         case(3, proxy_drift=0.01, embedding_drift=0.05),
         case(5, {"ccp.until": "stale"}, staleness=0.8),
         case(5, {"ccp.mode": "one-problem"}, staleness=0.8),
+        case(5, staleness=0.8, covering_radius=0.0),
     ],
 )
 def test_no_rule_speaks_of_a_run_that_goes_well(silent):

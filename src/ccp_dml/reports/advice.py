@@ -205,7 +205,7 @@ def stale_proxies(case: Case) -> Advice | None:
     if not staleness or not radius or case.settings.get("ccp.mode") != "alternating":
         return None
     same_problem = len({row.get("problem") for row in case.rows[-LONG:]}) == 1
-    outlived = all(far > 1.5 * covered for far, covered in zip(staleness, radius, strict=True))
+    outlived = all(far > 1.5 * covered > 0 for far, covered in zip(staleness, radius, strict=True))
     if not (same_problem and outlived) or case.settings.get("ccp.until") == "stale":
         return None
     return Advice(
