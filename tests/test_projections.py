@@ -93,6 +93,12 @@ def test_one_proxy_problem_selects_once():
     assert [event for event in script.events if event[0] == "pool"] == [("pool", 1, None)]
 
 
+def test_without_selection_the_last_weights_are_the_result():
+    scores, options = [0.1, 0.9, 0.2], {"patience": None, "run_patience": None, "max_evaluations": 3}
+    assert Script(scores, **options).projections.run()["weight"].item() == 2
+    assert Script(scores, **options, keep_last=True).projections.run()["weight"].item() == 3
+
+
 def test_budget_of_evaluations_ends_the_run():
     script = Script([0.1 * turn for turn in range(20)], max_evaluations=7)
     script.projections.run()

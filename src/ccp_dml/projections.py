@@ -55,6 +55,8 @@ class IterativeProjections:
         start_evaluations: if not 0, the first problem is solved without proxies and ends after so many evaluations at
             the latest. A network trained from scratch needs it: its first embeddings say nothing about classes, and
             proxies chosen among them lead nowhere.
+        keep_last: let every evaluation count as the best so far: nothing is selected, and the last weights are the
+            run's. For a training whose scores mean nothing, because nothing is held out.
         rewind: start each problem from the best weights of the previous one instead of the last ones (D10).
         remembered: the proxies of so many earlier problems keep new ones at a distance; 1 as in the paper.
         averaged: each problem starts from the mean of so many last solutions, and is pulled towards it; 1 as in the
@@ -82,6 +84,7 @@ class IterativeProjections:
         max_evaluations: int | None = None,
         start_evaluations: int = 0,
         min_improvement: float = 1e-5,
+        keep_last: bool = False,
         rewind: bool = False,
         remembered: int = 1,
         averaged: int = 1,
@@ -99,6 +102,7 @@ class IterativeProjections:
             raise ValueError("a pace by staleness needs embed_origins, which shows the proxies' images again")
         self.proxies, self.pull, self.embed_pool, self.embed_origins = proxies, pull, embed_pool, embed_origins
         self.rewind, self.space, self.seed, self.processes = rewind, space, seed, processes
+        self.keep_last = keep_last
         self.remembered, self.averaged = remembered, averaged
         self.after_reselection, self.after_problem = after_reselection, after_problem
         self.max_evaluations, self.start_evaluations = max_evaluations, start_evaluations
@@ -260,10 +264,10 @@ class IterativeProjections:
             raise NonFiniteError(f"Evaluation {self.evaluations + 1}: the validation score is NaN.")
         self.evaluations += 1
         self.look_at_proxies()
-        if self.problem_patience.observe(score):
+        if self.problem_patience.observe(score) or self.keep_last:
             self.best_of_problem = snapshot(self.network)
             self.best_proxies_of_problem = self._present_proxies()
-        best_of_run = self.run_patience.observe(score)
+        best_of_run = self.run_patience.observe(score) or self.keep_last
         if best_of_run:
             self.best_of_run = self.best_of_problem  # the best of a run is the best of its problem: no second copy
         return best_of_run

@@ -1,9 +1,20 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from ccp_dml.data.features import FeatureRows
 from ccp_dml.data.labelled import DataHalves, LabelledSet
-from ccp_dml.data.splits import class_quarters, divide, fold_split, halve_classes, hold_out_images, order_classes
+from ccp_dml.data.splits import (
+    class_quarters,
+    divide,
+    everything_trains,
+    fold_split,
+    halve_classes,
+    hold_out_images,
+    hold_out_nothing,
+    order_classes,
+)
 from ccp_dml.errors import UserError
 
 
@@ -176,3 +187,27 @@ def test_without_a_share_nothing_tests():
 def test_a_share_beside_given_splits_is_refused():
     with pytest.raises(UserError, match=r"says itself which images test, so that `test_share`=0\.2 has no effect"):
         divide(FeatureRows(torch.zeros(4, 1)), list("aabb"), ["train"] * 2 + ["test"] * 2, origin="x", test_share=0.2)
+
+
+def test_everything_trains_with_one_class_per_name():
+    both = halves("aabbccbb", "rrrreeee")
+    joined = everything_trains(both)
+    assert joined.train.class_names == ("a", "b", "c")
+    found = dict(zip(joined.train.positions.tolist(), joined.train.labels.tolist(), strict=True))
+    assert "".join("abc"[found[position]] for position in range(8)) == "aabbccbb"
+    assert len(joined.test.queries) == 0
+    assert joined.digest != both.digest
+
+
+def test_halves_of_two_sources_stay_apart():
+    one, other = halves("aabbccdd"), halves("aabbccdd")
+    with pytest.raises(UserError, match="`hold_out`=classes"):
+        everything_trains(replace(one, test=other.test))
+
+
+def test_nothing_is_held_out_and_a_fold_is_watched():
+    train = halves("aabbccddeeff", "r" * 10 + "ee").train
+    learned, watched = hold_out_nothing(train, 1, 2)
+    assert learned is train
+    assert watched.class_names == ("c", "d", "e")
+    assert hold_out_nothing(train, 0, 4)[1] is train  # five classes are too few to choose among

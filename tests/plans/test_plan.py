@@ -73,3 +73,9 @@ def test_a_folder_with_other_settings_is_refused(tmp_path):
 def test_how_a_run_is_computed_may_change(tmp_path):
     started(planned(tmp_path / "run"))
     refuse_changed([planned(tmp_path / "run", "run.workers=0", "run.device=cpu", "run.evaluation_batch=7")])
+
+
+@pytest.mark.parametrize("setting", ["protocol.hold_out=nothing", "data.test_share=0"])
+def test_runs_without_test_classes_are_not_compared(tmp_path, setting):
+    with pytest.raises(UserError, match="Runs are compared on test classes"):
+        planned(tmp_path, setting)

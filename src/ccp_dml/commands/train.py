@@ -51,6 +51,10 @@ def train(
     max_restarts: Annotated[
         int, typer.Option("--max-restarts", metavar="N", min=0, help="With --processes: go on so often after a crash.")
     ] = 0,
+    final: Annotated[
+        Path | None,
+        typer.Option("--final", metavar="RUN", help="Train on every class with what RUN has found; nothing is scored."),
+    ] = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Train one network, score it on unseen classes, write a report.
@@ -60,6 +64,7 @@ def train(
     - `ccp train glyphs c2-ccp --seed 1 --out runs/first`
     - `ccp train folder frozen c2-ccp --set data.root=photos`
     - `ccp train --resume --out runs/first`
+    - `ccp train --final runs/first --out runs/production`
     - `ccp train cub c2-ccp --set data.root=DIR --processes 4 --out runs/four`; under torchrun, it joins its processes
     """
     from ccp_dml.foundation.launcher import run_together
@@ -73,14 +78,15 @@ def train(
         raise UserError("--max-restarts needs --processes N; torchrun has an option of the same name.")
     if resume and out_folder is None:
         raise UserError("--resume needs --out DIR, the folder of the run to continue.")
-    given = bool(recipes or settings or seed is not None)
+    given = bool(recipes or settings or seed is not None or final)
     load_data = remember_last(build_data)
-    wanted = wanted_run(recipes or [], settings or [], seed, load_data) if given or not resume else None
-    folder = out_folder or free_folder(recipes or ["run"])
+    wanted = wanted_run(recipes or [], settings or [], seed, load_data, final) if given or not resume else None
+    folder = out_folder or free_folder([f"{final.name}-final"] if final else recipes or ["run"])
     if processes is None or started_together() > 1:
         return train_in(folder, wanted, resume, load_data, trust_code)
     arguments = [*(recipes or []), *(part for setting in settings or [] for part in ("--set", setting))]
     arguments += ["--out", str(folder), *([] if seed is None else ["--seed", str(seed)])]
+    arguments += [] if final is None else ["--final", str(final)]
     arguments += ["--resume"] * resume + ["--trust-code"] * trust_code
     if code := run_together("ccp_dml", ["train", *arguments], processes, max_restarts):
         raise typer.Exit(code)
@@ -95,8 +101,10 @@ class WantedRun:
     notes: tuple[str, ...] = ()
 
 
-def wanted_run(recipes: list[str], settings: list[str], seed: int | None, load_data: "LoadData") -> WantedRun:
-    """Resolve what was typed, and fit to the data what was not.
+def wanted_run(
+    recipes: list[str], settings: list[str], seed: int | None, load_data: "LoadData", final: Path | None = None
+) -> WantedRun:
+    """Resolve what was typed, and fit to the data what was not; with `final`, take what that run has found.
 
     Raises where a recipe or a setting would have no effect, or another than was meant.
     """
@@ -113,6 +121,8 @@ def wanted_run(recipes: list[str], settings: list[str], seed: int | None, load_d
     from ccp_dml.runs.loss_arguments import complete
 
     refuse_disorder(recipes)
+    if final is not None:
+        return WantedRun(complete(final_config(final, recipes, settings, seed)))
     resolved = resolve(recipes, settings, seed)
     refuse_without_data(resolved, recipes, settings)
     written = written_by_user(resolved)
@@ -125,6 +135,28 @@ def wanted_run(recipes: list[str], settings: list[str], seed: int | None, load_d
         config, fitted = fit_to_data(config, load_data(config.data), written)
         notes += fitted
     return WantedRun(config, tuple(filter(None, notes)))
+
+
+def final_config(run: Path, recipes: list[str], settings: list[str], seed: int | None) -> "Config":
+    """Take the configuration of `run` for a training on every class; recipes may name what it was, and nothing else."""
+    from ccp_dml.config.layers import SETTING, flatten, parse_setting, resolve
+    from ccp_dml.config.readers import refuse_unread
+    from ccp_dml.records import layout
+    from ccp_dml.runs.final import SAME, final_settings
+
+    found = final_settings(run)
+    config = resolve([str(run / layout.CONFIG)], [*found, *settings], seed).config
+    values, named = dict(flatten(config.as_tables())), resolve(recipes)
+    for key in SAME:
+        other = dict(flatten(named.config.as_tables())).get(key)
+        if key in named.origins and other != values.get(key):
+            raise UserError(
+                f"--final {run}: the run has {key} = {values.get(key)!r}, not {other!r} ({named.origins[key]}); leave "
+                "the recipes out."
+            )
+    keys = [key for text in settings for key, _ in flatten(parse_setting(text).tables)]
+    refuse_unread([config], {key: f"{SETTING}{key}" for key in keys})
+    return config
 
 
 def refuse_without_mode(resolved: "Resolved") -> None:
@@ -228,16 +260,20 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
     from ccp_dml.records import layout
     from ccp_dml.records.run_folder import RunFolder
     from ccp_dml.reports.gain import gain_over_raw, help_text
+    from ccp_dml.reports.sections.overview import no_score_text
     from ccp_dml.reports.tables import comparison_table
 
     run = RunFolder.read(folder)
-    out.print(comparison_table([run]))
-    test = result["test"]
-    out.print(
-        f"{test['queries']} test queries"
-        + (f" ({test['skipped']} more have no true reference and are left out)" if test.get("skipped") else "")
-        + f", best evaluation at step {result['best_step']} of {result['steps']}, {result['problems']} problem(s).",
-    )
+    if (test := result["test"]) is None:
+        text = f"{result['steps']} steps, {result['problems']} problem(s). No score was measured: {no_score_text(run)}"
+        out.print(text, soft_wrap=True)
+    else:
+        out.print(comparison_table([run]))
+        out.print(
+            f"{test['queries']} test queries"
+            + (f" ({test['skipped']} more have no true reference and are left out)" if test.get("skipped") else "")
+            + f", best evaluation at step {result['best_step']} of {result['steps']}, {result['problems']} problem(s).",
+        )
     if (helped := help_text(run)) is not None:
         harm = (gain_over_raw(run) or 0.0) < 0
         out.print(helped, style="yellow" if harm else None, soft_wrap=True)

@@ -214,8 +214,10 @@ class XbmConfig(ConfigSection):
 
 
 class ProtocolConfig(ConfigSection):
-    hold_out: Literal["classes", "images"] = Field(
-        "classes", description="what validates: classes that do not train, or images of the classes that do"
+    hold_out: Literal["classes", "images", "nothing"] = Field(
+        "classes",
+        description="what validates: classes that do not train, images of the classes that do, or nothing, so that all "
+        "classes train, those of the test half, too (`ccp train --final`)",
     )
     folds: int = Field(4, ge=2, description="contiguous parts of the train half")
     fold: int = Field(0, ge=0, description="the part that validates; the others train")

@@ -70,13 +70,39 @@ def hold_out_images(train: LabelledSet, fold: int, folds: int = 4) -> tuple[Labe
     return _rows(train, ~held_out), _rows(train, held_out)
 
 
+def hold_out_nothing(train: LabelledSet, fold: int, folds: int = 4) -> tuple[LabelledSet, LabelledSet]:
+    """Learn from everything; what is watched is a fold of the same images, whose scores promise nothing."""
+    _refuse_wrong_fold(fold, folds)
+    enough = len(train.class_names) >= 2 * folds
+    return train, train.of_classes(class_quarters(len(train.class_names), folds)[fold]) if enough else train
+
+
+def everything_trains(halves: DataHalves) -> DataHalves:
+    """Move the test half into the training half; a class that is in both is one class."""
+    parts = [part for part in (halves.train, halves.test.queries, halves.test.gallery) if part is not None]
+    if any(part.source is not halves.train.source for part in parts):
+        raise UserError(
+            "the halves of this data set are kept apart, so that they cannot train together: use `hold_out`=classes or "
+            "images"
+        )
+    names = order_classes(name for part in parts for name in part.class_names)
+    number = {name: c for c, name in enumerate(names)}
+    labels = [
+        torch.tensor([number[name] for name in part.class_names], dtype=torch.int64)[part.labels] for part in parts
+    ]
+    positions = torch.cat([part.positions for part in parts])
+    train = LabelledSet(halves.train.source, positions, torch.cat(labels), tuple(names))
+    nothing = LabelledSet(halves.train.source, positions[:0], positions[:0], ())
+    return replace(halves, train=train, test=TestSet(nothing))
+
+
 def _rows(data: LabelledSet, chosen: torch.Tensor) -> LabelledSet:
     """Select the `chosen` (N,) rows; all classes stay."""
     return replace(data, positions=data.positions[chosen], labels=data.labels[chosen])
 
 
-HOLD_OUT = {"classes": fold_split, "images": hold_out_images}
-"""What to hold out for validation: some of the classes, or some images of every class."""
+HOLD_OUT = {"classes": fold_split, "images": hold_out_images, "nothing": hold_out_nothing}
+"""What to hold out for validation: some of the classes, some images of every class, or nothing."""
 
 
 def _refuse_wrong_fold(fold: int, folds: int) -> None:

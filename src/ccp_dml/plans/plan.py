@@ -53,6 +53,11 @@ class RunState:
 def plan_run(name: str, folder: Path, recipes: Sequence[str], settings: Sequence[str]) -> PlannedRun:
     """Resolve and check the configuration of one run."""
     config = complete(resolve(recipes, settings).config)
+    if config.protocol.hold_out == "nothing" or config.data.test_share == 0:
+        raise UserError(
+            "Runs are compared on test classes: leave out protocol.hold_out=nothing and data.test_share=0, with which "
+            "there are none."
+        )
     config = config.model_copy(update={"data": with_sizes(config.data)})
     return PlannedRun(name, folder, tuple(recipes), tuple(settings), config)
 

@@ -84,7 +84,7 @@ def advise_run(run: RunFolder) -> list[Advice]:
 
 def few_validation_classes(case: Case) -> Advice | None:
     classes = number(case.outline.get("validation_classes"))
-    if classes is None or classes > FEW_CLASSES or case.settings.get("protocol.hold_out") == "images":
+    if classes is None or classes > FEW_CLASSES or case.settings.get("protocol.hold_out", "classes") != "classes":
         return None
     return Advice(
         "few-validation-classes",

@@ -77,7 +77,7 @@ class TrainingRun:
         self.advice_told: set[str] = set()
         self.workers = loader_processes(config.run.workers, learned.source, processes.local_count)
         seed, ccp, train = config.run.seed, config.ccp, config.train
-        alternating = ccp.mode == "alternating"
+        alternating, is_final = ccp.mode == "alternating", config.protocol.hold_out == "nothing"
 
         sampler = ClassBalancedBatches(
             learned.labels,
@@ -146,8 +146,9 @@ class TrainingRun:
             embed_pool=self.embed_pool if self.proxies is not None else None,
             embed_origins=self.embed_origins if self.proxies is not None else None,
             pace=pace_of(config, len(learned.class_names)) if alternating else None,
-            patience=ccp.patience if alternating and ccp.until != "steps" else None,
-            run_patience=train.patience,
+            patience=ccp.patience if alternating and ccp.until != "steps" and not is_final else None,
+            run_patience=None if is_final else train.patience,
+            keep_last=is_final,
             max_evaluations=evaluations_left(self.trainer),
             start_evaluations=math.ceil(ccp.start_step / train.evaluate_every),
             min_improvement=train.min_improvement,

@@ -173,6 +173,11 @@ def certify_run(
     frozen = FrozenFeatures()
     logbook.pin_backbone(frozen.backbone_digest(config))
     halves = build_data(config.data)
+    if config.protocol.hold_out == "nothing" or not len(halves.test.queries):
+        raise UserError(
+            f"{folder} was trained without test classes, so that nothing can be certified about unseen ones; certify "
+            "the run that it was made from."
+        )
     inputs = frozen.training_inputs(config, halves, watcher)
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, inputs)
     test = frozen.test_inputs(config, halves.test, watcher)

@@ -18,7 +18,7 @@ def fit_to_data(config: Config, halves: DataHalves, written: Collection[str]) ->
 
     Keys in `written` were set by a person and stay: if they do not fit, training refuses them.
     """
-    if config.data.name not in FITTED or config.protocol.select_on == "test":
+    if config.data.name not in FITTED or config.protocol.select_on == "test" or config.protocol.hold_out == "nothing":
         return config, []
     changes = fitting_folds(config, halves.train, written)
     protocol = config.protocol.model_copy(update=changes)

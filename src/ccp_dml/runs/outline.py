@@ -40,14 +40,21 @@ def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation
     side = typical_side(learned)
     items = "vectors" if config.model.backbone == IDENTITY else "images"
     said = [
-        f"{classes:,} classes, {images:,} {items}: learning from {len(learned.class_names):,} classes, "
-        f"{validation_text(config, validation)}, testing on {test_classes:,}",
+        f"{classes:,} classes, {images:,} {items}: {division_text(config, learned, validation, test_classes)}",
         network_text(config),
         *([] if side is None else [images_text(side, config.data.crop)]),
         method_text(config),
     ]
     validating = len(validation.queries.class_names)
     return Outline(classes, images, len(learned.class_names), validating, test_classes, side, "; ".join(said) + ".")
+
+
+def division_text(config: Config, learned: LabelledSet, validation: TestSet, test_classes: int) -> str:
+    """Describe which classes train, validate and test."""
+    if config.protocol.hold_out == "nothing":
+        return f"learning from all {len(learned.class_names):,} classes, so that no score can be measured"
+    testing = f"testing on {test_classes:,}" if test_classes else "testing on none"
+    return f"learning from {len(learned.class_names):,} classes, {validation_text(config, validation)}, {testing}"
 
 
 def typical_side(data: LabelledSet) -> int | None:

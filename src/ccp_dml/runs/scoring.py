@@ -60,6 +60,9 @@ def evaluate_runs(
     books = {str(folder): Logbook.reopen(folder) for folder in folders}
     runs = {name: (book, book.config_here(settings, code, trust_code=trust_code)) for name, book in books.items()}
     refuse_different_data({name: config.data for name, (_, config) in runs.items()})
+    for name, (_, config) in runs.items():
+        if config.protocol.hold_out == "nothing" or config.data.test_share == 0:
+            raise UserError(f"{name} was trained without test classes: no score can be measured on it.")
     load_data = remember_last(build_data)  # runs may see the same images at different sizes
     frozen, embedded = FrozenFeatures(), {}
     for name, (book, config) in runs.items():

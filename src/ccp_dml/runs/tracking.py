@@ -108,6 +108,8 @@ class LoggingWatcher(Watcher):
 
     def finished(self, result: dict[str, Any]) -> None:
         self.watcher.finished(result)
+        if result["test"] is None:
+            return
         recalls = {f"test/recall_at_{k}": value for k, value in result["test"]["recall_at"].items()}
         scores = {f"test/{name}": value for name, value in numbers(result["test"]).items()}
         self.log(scores | recalls, result["steps"])

@@ -11,6 +11,7 @@ from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.data.splits import everything_trains
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES
 from ccp_dml.foundation.process_group import ALONE, Processes, current
@@ -20,7 +21,7 @@ from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_fabric, build_network, build_objective, start_head, weights_note
 from ccp_dml.runs.certify import Parts
-from ccp_dml.runs.conclusion.finish import finish_run
+from ccp_dml.runs.conclusion.finish import finish_run, finish_without_test
 from ccp_dml.runs.conclusion.rehearsal import is_short, rehearse_end
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
@@ -72,6 +73,8 @@ def train_and_score(
 ) -> dict[str, Any]:
     with processes.first_goes_first():
         halves = load_data(config.data)
+    if config.protocol.hold_out == "nothing":
+        halves = everything_trains(halves)
     for note in halves.notes:
         watcher.note(note)
     refuse_untrainable(config, halves)
@@ -81,11 +84,15 @@ def train_and_score(
     with processes.first_goes_first():
         inputs = frozen.training_inputs(config, halves, watcher)
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, inputs)
-    if not is_short(config):
+    has_test = len(halves.test.queries) > 0
+    if has_test and not is_short(config):
         rehearse_end(config, Parts(learned, validation, halves.test))
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, processes, resume=resume)
-    watcher.finishing()
     logbook.require_ownership()
+    if not has_test:
+        parts = Parts(learned, validation, halves.test)
+        return processes.same(finish_without_test(config, logbook, parts, facts) if processes.is_first else {})
+    watcher.finishing()
     with processes.first_goes_first():
         test = frozen.test_inputs(config, halves.test, watcher)
     embedded = embed_test(config, network, test, processes)
@@ -109,6 +116,22 @@ def refuse_untrainable(config: Config, halves: DataHalves) -> None:
     train, count = config.train, current().count
     ClassBalancedBatches(learned.labels, train.classes_per_batch, train.images_per_class, 0, world_size=count)
     build_objective(config, len(learned.class_names))
+    if config.protocol.hold_out == "nothing":
+        refuse_endless(config)
+
+
+def refuse_endless(config: Config) -> None:
+    """Raise if only scores on held-out data could end the training, or its problems, and nothing is held out."""
+    if config.train.max_steps is None:
+        raise UserError(
+            "protocol.hold_out=nothing leaves no score that could end the training: set train.max_steps, or let "
+            "`ccp train --final RUN` take it from a run."
+        )
+    if config.ccp.mode == "alternating" and config.ccp.until == "stall":
+        raise UserError(
+            "protocol.hold_out=nothing leaves no score that could end a problem: set ccp.until=stale or steps, or let "
+            "`ccp train --final RUN` take its pace from a run."
+        )
 
 
 def train_on_classes(
@@ -153,6 +176,7 @@ def train_on_classes(
     run.run()
     rows = logbook.rows()
     best_row = max(rows, key=lambda row: row["map_at_r"])  # the first of equals, as the run itself decides
+    best_row = rows[-1] if run.projections.keep_last else best_row
     start = logbook.start()
     facts = {
         "validation": {key: best_row[key] for key in (*SCORES, "queries")},

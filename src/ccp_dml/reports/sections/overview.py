@@ -42,7 +42,8 @@ def summary(run: RunFolder) -> Section:
         "data": data_text(run),
         "helped": help_text(run),
         "did_harm": (gain_over_raw(run) or 0.0) < 0,
-        "progress": progress_text(run),
+        "progress": None if run.settings().get("protocol.hold_out") == "nothing" else progress_text(run),
+        "without_test": no_score_text(run),
         "outline": (run.outline or {}).get("sentence"),
         "facts": {"Network": network_text(run)},
     }
@@ -132,6 +133,18 @@ def method_text(run: RunFolder) -> str:
     if settings.get("xbm.enabled"):
         text += f", memory of {settings['xbm.memory_batches']} batches"
     return text
+
+
+def no_score_text(run: RunFolder) -> str | None:
+    """Say why a run has no score of unseen classes; None if it has one, or may still get one."""
+    if run.settings().get("protocol.hold_out") == "nothing":
+        return (
+            "Every class trained, those of the test half, too; the run that it was made from tells how good its "
+            "settings are. Curves show classes that train."
+        )
+    if run.result is not None and run.result.get("test") is None:
+        return "No class was left to test on (data.test_share=0)."
+    return None
 
 
 def data_text(run: RunFolder) -> str:

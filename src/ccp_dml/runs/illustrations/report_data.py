@@ -24,6 +24,11 @@ def write_report_data(
     references = None if embedded.references is None else embedded.references[0]
     write_json(folder / layout.GALLERY, build_gallery(test, queries, references))
     write_json(folder / layout.CONFUSION, build_confusion(test, queries, references))
+    write_map_pictures(folder, learned, validation)
+
+
+def write_map_pictures(folder: Path, learned: LabelledSet, validation: TestSet) -> None:
+    """Write the pictures of the images on maps, where the run left maps."""
     pictures = build_map_pictures(folder, learned, validation.queries)
     if pictures is not None:
         write_json(folder / layout.MAP_PICTURES, pictures)

@@ -101,6 +101,11 @@ def training_lines(run: RunFolder) -> list[str]:
         lines.append(
             f"{result['steps']:,} steps in {result['problems']} problem(s); best after {result['best_step']:,}."
         )
+    if protocol["hold_out"] == "nothing":
+        return [
+            *lines,
+            "Every class trained, those of the test half, too: no score was measured, and nothing selected.",
+        ]
     chosen = "the test half" if protocol["select_on"] == "test" else f"held-out {protocol['hold_out']}"
     lines.append(f"The best step was chosen on {chosen} (fold {protocol['fold']} of {protocol['folds']}).")
     return lines

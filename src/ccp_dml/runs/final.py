@@ -1,0 +1,43 @@
+"""Train on every class with what an earlier run has found: for production, when there is nothing more to measure."""
+
+from pathlib import Path
+
+from ccp_dml.errors import UserError
+from ccp_dml.records.run_folder import RunFolder
+
+SAME = ("data.name", "loss.name", "ccp.mode", "model.backbone")
+"""What recipes beside `--final RUN` must not choose otherwise than the run did."""
+
+
+def final_settings(folder: Path) -> list[str]:
+    """List the settings, beyond its configuration, with which the run in `folder` is trained again on every class.
+
+    It trains as many steps as the run's best evaluation had, and ends as many problems on the way.
+    """
+    run = RunFolder.read(folder)
+    best = run.best_evaluation()
+    if not run.finished or best is None:
+        raise UserError(
+            f"--final {folder}: the run is not finished, so that it does not tell how long to train; continue it with "
+            f"`ccp train --resume --out {folder}`."
+        )
+    settings = run.settings()
+    if settings.get("protocol.hold_out") == "nothing":
+        raise UserError(f"--final {folder}: the run was trained on every class itself; name the run it was made from.")
+    found = ["protocol.hold_out=nothing", "protocol.select_on=validation", f"train.max_steps={best['step']}"]
+    if settings.get("ccp.mode") == "alternating" and settings.get("ccp.until") != "stale":
+        found += pace_settings(run, best["step"])
+    return found
+
+
+def pace_settings(run: RunFolder, best_step: int) -> list[str]:
+    """Let problems end after as many steps as they took, on the average, until the best evaluation."""
+    with_proxies = [
+        start["step"]
+        for start in run.problem_starts()
+        if start["covering_radius"] is not None and start["step"] < best_step
+    ]
+    if not with_proxies:  # the best came before proxies did: a whole training without them
+        return ["ccp.until=steps", f"ccp.steps_per_problem={best_step}", f"ccp.start_step={best_step}"]
+    steps = max(1, round((best_step - with_proxies[0]) / len(with_proxies)))
+    return ["ccp.until=steps", f"ccp.steps_per_problem={steps}", f"ccp.start_step={with_proxies[0]}"]
