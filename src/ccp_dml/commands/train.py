@@ -117,8 +117,8 @@ def wanted_run(
         written_by_user,
     )
     from ccp_dml.runs.datasets import with_sizes
-    from ccp_dml.runs.fitting import FITTED, fit_to_data
     from ccp_dml.runs.loss_arguments import complete
+    from ccp_dml.runs.start.fitting import FITTED, fit_to_data
 
     refuse_disorder(recipes)
     if final is not None:
@@ -142,7 +142,7 @@ def final_config(run: Path, recipes: list[str], settings: list[str], seed: int |
     from ccp_dml.config.layers import SETTING, flatten, parse_setting, resolve
     from ccp_dml.config.readers import refuse_unread
     from ccp_dml.records import layout
-    from ccp_dml.runs.final import SAME, final_settings
+    from ccp_dml.runs.start.final import SAME, final_settings
 
     found = final_settings(run)
     config = resolve([str(run / layout.CONFIG)], [*found, *settings], seed).config

@@ -25,9 +25,9 @@ from ccp_dml.runs.conclusion.finish import finish_run, finish_without_test
 from ccp_dml.runs.conclusion.rehearsal import is_short, rehearse_end
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
-from ccp_dml.runs.outline import outline
 from ccp_dml.runs.precision import training_precision
 from ccp_dml.runs.scoring import embed_test
+from ccp_dml.runs.start.outline import outline
 from ccp_dml.runs.tracking import logged
 from ccp_dml.runs.watcher import Watcher
 

@@ -11,7 +11,7 @@ from ccp_dml.cli import main
 from ccp_dml.errors import UserError
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.runs.final import final_settings
+from ccp_dml.runs.start.final import final_settings
 
 QUICK = ("train.max_steps=12", "train.evaluate_every=4", "train.classes_per_batch=4", "model.embedding_dim=6")
 

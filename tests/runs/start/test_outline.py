@@ -3,7 +3,7 @@ from PIL import Image
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
-from ccp_dml.runs.outline import outline, typical_side
+from ccp_dml.runs.start.outline import outline, typical_side
 
 
 def described(recipes, *settings):

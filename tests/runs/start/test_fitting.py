@@ -5,7 +5,7 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.runs.datasets import classes_to_learn_and_to_select_on
-from ccp_dml.runs.fitting import fit_to_data
+from ccp_dml.runs.start.fitting import fit_to_data
 
 
 def halves(classes, images=6):
