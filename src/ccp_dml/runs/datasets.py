@@ -46,7 +46,7 @@ PUBLISHED: dict[str, Published] = {published.name: published for published in (C
 @naming_keys("data")
 def build_data(data: DataConfig) -> DataHalves:
     if own_code.is_own(data.name, own_code.DATASETS):
-        halves = _own(data)
+        halves = _own(with_sizes(data))
     elif data.name not in DATASETS:
         raise UserError(
             f"data.name = {data.name!r} is no data set{did_you_mean(data.name, list(DATASETS))}; one of your own is "

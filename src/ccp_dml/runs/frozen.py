@@ -177,6 +177,7 @@ def row_shape(network: Embedder, part: LabelledSet) -> tuple[int, ...]:
 
 def digest_of(network: Embedder) -> str:
     """Digest everything between an image and what is stored of it: classes, weights, constants, and the pooling."""
+    code = [] if (own := own_code.digest_of_class(type(network.backbone))) is None else [own]
     if network.cut is not None:
         below = dict(zip(network.cut.below, parts_below(network.backbone, network.cut), strict=True))
         tensors = [
@@ -184,10 +185,9 @@ def digest_of(network: Embedder) -> str:
             for name, part in below.items()
             for key, value in (*part.state_dict().items(), *part.named_buffers())
         ]
-        return digest("below", network.cut.stage, repr(below), tensor_digest(tensors))
+        return digest("below", network.cut.stage, repr(below), tensor_digest(tensors), *code)
     constants = [(f"constant {name}", value) for name, value in network.backbone.named_buffers()]
     weights = tensor_digest([*network.backbone.state_dict().items(), *constants])
-    code = [] if (own := own_code.digest_of_class(type(network.backbone))) is None else [own]
     return digest(repr(network.backbone), network.pooling, weights, *code)
 
 
