@@ -1,13 +1,14 @@
 import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 import torch
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
-from ccp_dml.foundation.files import atomic, write_json, write_text
+from ccp_dml.foundation.files import atomic, is_of_the_system, write_json, write_text
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_scratch(tmp_path):
@@ -79,3 +80,11 @@ def test_no_room_for_a_checkpoint_or_weights(tmp_path, monkeypatch):
         save_weights(tmp_path / "w.safetensors", {})
     assert load_checkpoint(file) == {"step": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+def test_file_systems_of_the_kernel_are_recognised(tmp_path):
+    assert is_of_the_system(Path("/proc"))
+    assert is_of_the_system(Path("/proc/self/fd"))
+    assert not is_of_the_system(tmp_path)
+    (tmp_path / "link").symlink_to("/sys")
+    assert is_of_the_system(tmp_path / "link")

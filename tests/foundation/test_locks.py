@@ -92,3 +92,10 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
     process.wait()
     with lock(tmp_path / "a.lock", "busy"):
         pass
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / ".run.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="is a link"), alone_in(tmp_path / "run"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()

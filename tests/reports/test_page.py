@@ -10,7 +10,7 @@ import tomli_w
 from ccp_dml.errors import UserError
 from ccp_dml.records.run_folder import read_runs
 from ccp_dml.reports import page as page_module
-from ccp_dml.reports.page import sections_of_many, sections_of_one, write_report
+from ccp_dml.reports.page import page_file, sections_of_many, sections_of_one, write_report
 
 ATTACK = "<script>alert('x')</script>"
 
@@ -273,3 +273,18 @@ def test_the_report_replaces_an_older_one_whole_or_not_at_all(
 def test_a_folder_is_no_place_for_the_page(two_runs: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is a folder; give the file"):
         write_report(two_runs, tmp_path)
+
+
+def test_a_page_replaces_nothing_but_pages(tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    with pytest.raises(UserError, match="--force"):
+        page_file(file)
+    assert page_file(file, force=True) == file
+    (tmp_path / "link.html").symlink_to(file)
+    with pytest.raises(UserError, match="is a link"):
+        page_file(tmp_path / "link.html", force=True)
+    with pytest.raises(UserError, match="no regular file"):
+        page_file(Path("/dev/null"), force=True)
+    file.write_text(page_module.fill("title", "kind", []))
+    assert page_file(file) == file

@@ -22,9 +22,9 @@ from ccp_dml.reports.sections.overview import Section
 from ccp_dml.reports.words import difference_text
 
 
-def write_benchmark_report(benchmark: BenchmarkFolder, out: Path) -> Path:
-    """Write the report to the file `out`, and return its path."""
-    out = page_file(out)
+def write_benchmark_report(benchmark: BenchmarkFolder, out: Path, *, force: bool = False) -> Path:
+    """Write the report to the file `out`, and return its path; see `page_file`."""
+    out = page_file(out, force=force)
     parts = present(
         outcome(benchmark),
         curves(benchmark),

@@ -12,6 +12,7 @@ from ccp_dml.errors import UserError
 def report(
     runs: Runs,
     out_file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file of another program.")] = False,
 ) -> None:
     """Write a self-contained page about one run, comparing several, or about a benchmark's folder.
 
@@ -28,15 +29,15 @@ def report(
     from ccp_dml.reports.tables import comparison_table
 
     if any(map(is_benchmark, runs)):
-        return report_benchmark(runs, out_file)
+        return report_benchmark(runs, out_file, force)
     target = out_file or (runs[0] / layout.REPORT if len(runs) == 1 else Path(layout.REPORT))
-    page = write_report(runs, target)
+    page = write_report(runs, target, force=force)
     out.print(comparison_table(read_runs(runs)))
     out.print(f"Report: {page}", soft_wrap=True)
     return None
 
 
-def report_benchmark(folders: list[Path], out_file: Path | None) -> None:
+def report_benchmark(folders: list[Path], out_file: Path | None, force: bool = False) -> None:
     """Write the page of one benchmark, into its folder unless another place is named."""
     from ccp_dml.benchmark.formats import as_terminal
     from ccp_dml.benchmark.page import write_benchmark_report
@@ -48,7 +49,7 @@ def report_benchmark(folders: list[Path], out_file: Path | None) -> None:
             "A benchmark's folder is reported on alone; give `ccp report` that folder only, or only folders of runs."
         )
     benchmark = BenchmarkFolder.read(folders[0])
-    page = write_benchmark_report(benchmark, out_file or benchmark.path / layout.REPORT)
+    page = write_benchmark_report(benchmark, out_file or benchmark.path / layout.REPORT, force=force)
     if benchmark.table is not None:
         out.print(as_terminal(benchmark.table))
     out.print(f"Report: {page}", soft_wrap=True)

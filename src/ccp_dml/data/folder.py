@@ -9,6 +9,7 @@ from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.data.transforms import ImageTransform
 from ccp_dml.errors import UserError, listing
+from ccp_dml.foundation.files import is_of_the_system
 
 
 def load_folder(
@@ -30,6 +31,8 @@ def load_folder(
     if not str(root):
         raise UserError("no folder is named: set `root` to the folder that holds one subfolder per class")
     root = Path(root).expanduser()
+    if is_of_the_system(root):
+        raise UserError(f"{root} belongs to the operating system: set `root` to a folder of images")
     if not root.is_dir():
         raise UserError(f"there is no folder {root}: set `root` to the folder that holds one subfolder per class")
     given = _has_splits(root)

@@ -35,6 +35,15 @@ def file_in_the_way(path: Path) -> Path | None:
     return next((parent for parent in path.parents if parent.is_file()), None)
 
 
+PSEUDO = ("/proc", "/sys", "/dev")
+
+
+def is_of_the_system(path: Path) -> bool:
+    """Tell whether a path is in a file system that a kernel makes up: reading there may never end."""
+    whole = os.path.realpath(path)
+    return any(whole == top or whole.startswith(top + "/") for top in PSEUDO)
+
+
 def cache_home() -> Path:
     """Name the folder where this user's machine keeps what can be computed again."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

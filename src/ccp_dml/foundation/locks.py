@@ -24,6 +24,7 @@ def lock(
         on_waiting: called once, if there is somebody to wait for.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
+    refuse_link(file)
     held = FileLock(file)
     try:
         try:
@@ -40,6 +41,12 @@ def lock(
         held.release()
 
 
+def refuse_link(file: Path) -> None:
+    """Raise if a lock is a link: it would be made wherever somebody wants it."""
+    if file.is_symlink():
+        raise UserError(f"{file} is a link, and locks are none; remove it, or work in another folder.")
+
+
 @contextmanager
 def alone_in(folder: Path, patience_seconds: float = 0.0) -> Iterator[None]:
     """Let no other process train the run in `folder`. The lock lies beside it, as the folder may not exist yet."""
@@ -47,6 +54,7 @@ def alone_in(folder: Path, patience_seconds: float = 0.0) -> Iterator[None]:
     file = whole.parent / f".{whole.name}.lock"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        refuse_link(file)
         file.touch()
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror}); give --out another folder.") from None

@@ -29,10 +29,12 @@ TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("report.css", "map.css", "confusion.css")
 SCRIPTS = ("report.js", "map.js")
 
+PAGE_START = 2000  # bytes that hold the head of a page
 
-def write_report(runs: Sequence[Path], out: Path) -> Path:
-    """Write the report of the run folders `runs` to the file `out`, and return its path."""
-    out = page_file(out)
+
+def write_report(runs: Sequence[Path], out: Path, *, force: bool = False) -> Path:
+    """Write the report of the run folders `runs` to the file `out`, and return its path; see `page_file`."""
+    out = page_file(out, force=force)
     write_text(out, render(read_runs(runs)))
     return out
 
@@ -42,8 +44,18 @@ def write_report_of(run: Path, result: dict[str, Any]) -> None:
     write_text(run / layout.REPORT, render([dataclasses.replace(RunFolder.read(run), result=result)]))
 
 
-def page_file(out: Path) -> Path:
-    """Check that a page can be written to the file `out`, and return its path."""
+def page_file(out: Path, *, force: bool = False) -> Path:
+    """Check that a page can be written to the file `out`, and return its path.
+
+    A link and anything else that is no regular file is never replaced, another program's file only with `force`.
+    """
+    if Path(out).is_symlink():
+        raise UserError(f"{out} is a link; give --out the file that it leads to, or another place.")
+    if Path(out).exists() and not Path(out).is_dir():
+        if not Path(out).is_file():
+            raise UserError(f"{out} is no regular file; give --out another place.")
+        if not force and not is_page(Path(out)):
+            raise UserError(f"{out} is there already and is no page of ccp-dml; --force replaces it.")
     if Path(out).is_dir():
         raise UserError(
             f"{out} is a folder; give the file that the report is to be written to, such as {out / layout.REPORT}."
@@ -51,6 +63,13 @@ def page_file(out: Path) -> Path:
     if (file := file_in_the_way(Path(out))) is not None:
         raise UserError(f"{out} cannot be written, because {file} is a file; give --out another place.")
     return Path(out)
+
+
+def is_page(file: Path) -> bool:
+    """Tell whether a file is empty or begins as the pages of this package do, those of older versions, too."""
+    with file.open("rb") as content:
+        start = content.read(PAGE_START)
+    return not start or (b"<html" in start[:200].lower() and b"default-src 'none'" in start)
 
 
 def render(runs: Sequence[RunFolder]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ccp_dml.config.layers import naming_keys
+from ccp_dml.config.memory_needs import refuse_too_large
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
@@ -114,6 +115,7 @@ def refuse_untrainable(config: Config, halves: DataHalves) -> None:
     """Raise if folds, batches or loss do not fit the classes, before hours go into a frozen backbone's features."""
     learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)
     train, count = config.train, current().count
+    refuse_too_large(config, len(learned.class_names), of_images=config.model.backbone != "identity")
     ClassBalancedBatches(learned.labels, train.classes_per_batch, train.images_per_class, 0, world_size=count)
     build_objective(config, len(learned.class_names))
     if config.protocol.hold_out == "nothing":

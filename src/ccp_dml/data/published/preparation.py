@@ -14,6 +14,7 @@ from ccp_dml.data.published.downloads import RemoteFile, Report, TransferError, 
 from ccp_dml.data.published.published_set import Published
 from ccp_dml.data.published.verification import refuse_incomplete, verify
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.files import is_of_the_system
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class Steps:
 
 def prepare(published: Published, root: Path, given: Path | None, steps: Steps) -> None:
     """Make `root` hold the complete data set. On an error, nothing but downloads is left there."""
+    for path in filter(None, (given, root)):
+        if is_of_the_system(path):
+            raise UserError(f"{path} belongs to the operating system and holds no data: name another folder")
     if _is_complete(published, root):
         return steps.note(f"{root} already holds {published.title}.")
     existed = root.is_dir()

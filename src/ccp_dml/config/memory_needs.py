@@ -1,0 +1,56 @@
+"""Estimate the memory that a run needs at least, and refuse it before it starts where the machine has less."""
+
+import os
+
+from ccp_dml.config.schema import Config
+from ccp_dml.errors import UserError
+from ccp_dml.proxies import pool_size
+
+FLOAT = 4  # bytes
+WORKER = 200_000_000  # bytes of a process that loads images, before it has loaded any
+
+
+def memory_needs(config: Config, classes: int, *, of_images: bool) -> dict[str, int]:
+    """List what takes memory for certain, in bytes by the keys that decide about it.
+
+    Activations and the network itself are left out: what is listed is far less than a run takes.
+    """
+    train, dim = config.train, config.model.embedding_dim
+    batch = train.classes_per_batch * train.images_per_class
+    side = config.data.crop if isinstance(config.data.crop, int) else 0
+    item = 3 * side**2 if of_images else 1  # a byte per colour
+    needs = {
+        "train.classes_per_batch x train.images_per_class": batch * item * (1 + FLOAT),
+        "run.evaluation_batch": config.run.evaluation_batch * item * (1 + FLOAT) if of_images else 0,
+        "run.workers": (config.run.workers or 0) * (WORKER + 2 * batch * item) if of_images else 0,
+    }
+    if config.ccp.mode != "off":
+        needs["ccp.proxies_per_class"] = classes * config.ccp.proxies_per_class * dim * 4 * FLOAT  # gradient, moments
+        pool = pool_size(config.ccp.pool_per_class, config.ccp.proxies_per_class)
+        needs["ccp.pool_per_class"] = classes * pool * dim * FLOAT
+    if config.xbm.enabled:
+        needs["xbm.memory_batches"] = config.xbm.memory_batches * batch * dim * FLOAT
+    return needs
+
+
+def refuse_too_large(config: Config, classes: int, *, of_images: bool, available: int | None = None) -> None:
+    """Raise if the settings need more memory than the machine has, with the sum and its largest parts."""
+    available = machine_memory() if available is None else available
+    needs = memory_needs(config, classes, of_images=of_images)
+    total = sum(needs.values())
+    if available is None or total <= available:
+        return
+    largest = sorted(needs.items(), key=lambda item: -item[1])[:3]
+    parts = ", ".join(f"{key} {size / 1e9:,.1f} GB" for key, size in largest if size > total / 100)
+    raise UserError(
+        f"The settings need at least {total / 1e9:,.1f} GB of memory, and this machine has {available / 1e9:,.1f} GB "
+        f"({parts}); lower them."
+    )
+
+
+def machine_memory() -> int | None:
+    """Tell the memory of this machine in bytes; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return None

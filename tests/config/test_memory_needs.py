@@ -1,0 +1,27 @@
+import pytest
+
+from ccp_dml.config.layers import resolve
+from ccp_dml.config.memory_needs import machine_memory, memory_needs, refuse_too_large
+from ccp_dml.errors import UserError
+
+
+def config(*settings):
+    return resolve(["glyphs", "c2-ccp"], settings).config
+
+
+def test_needs_grow_with_what_is_named():
+    small, large = (memory_needs(config(f"ccp.proxies_per_class={n}"), 100, of_images=True) for n in (8, 8000))
+    assert large["ccp.proxies_per_class"] == 1000 * small["ccp.proxies_per_class"]
+    assert large["run.evaluation_batch"] == small["run.evaluation_batch"]
+
+
+def test_too_much_is_refused_with_the_sum_and_its_parts():
+    refuse_too_large(config(), 100, of_images=True, available=8 * 10**9)
+    with pytest.raises(UserError, match=r"at least .* GB .* has 8\.0 GB \(ccp\.pool_per_class .* ccp\.proxies_per_class"):
+        refuse_too_large(config("ccp.proxies_per_class=1000000"), 100, of_images=True, available=8 * 10**9)
+    with pytest.raises(UserError, match=r"run\.workers"):
+        refuse_too_large(config("run.workers=256"), 100, of_images=True, available=8 * 10**9)
+
+
+def test_a_machine_knows_its_memory():
+    assert machine_memory() is None or machine_memory() > 10**8
