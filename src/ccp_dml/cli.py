@@ -13,6 +13,7 @@ from ccp_dml.commands.certify import certify
 from ccp_dml.commands.config import config
 from ccp_dml.commands.console import err, with_plain_usage
 from ccp_dml.commands.data import data_app
+from ccp_dml.commands.doctor import doctor
 from ccp_dml.commands.evaluate import evaluate
 from ccp_dml.commands.failures import explain, ways_on
 from ccp_dml.commands.listing import list_things
@@ -62,6 +63,7 @@ app.command()(study)
 app.command()(search)
 app.command()(serve)
 app.command()(cache)
+app.command()(doctor)
 app.add_typer(with_plain_usage(data_app), name="data")
 app.add_typer(with_plain_usage(index_app), name="index")
 with_plain_usage(app)

@@ -17,7 +17,9 @@ def test_needs_grow_with_what_is_named():
 
 def test_too_much_is_refused_with_the_sum_and_its_parts():
     refuse_too_large(config(), 100, of_images=True, available=8 * 10**9)
-    with pytest.raises(UserError, match=r"at least .* GB .* has 8\.0 GB \(ccp\.pool_per_class .* ccp\.proxies_per_class"):
+    with pytest.raises(
+        UserError, match=r"at least .* GB .* has 8\.0 GB \(ccp\.pool_per_class .* ccp\.proxies_per_class"
+    ):
         refuse_too_large(config("ccp.proxies_per_class=1000000"), 100, of_images=True, available=8 * 10**9)
     with pytest.raises(UserError, match=r"run\.workers"):
         refuse_too_large(config("run.workers=256"), 100, of_images=True, available=8 * 10**9)

@@ -1,4 +1,4 @@
-"""`ccp data prepare` and `ccp data verify`."""
+"""`ccp data prepare`, `ccp data verify` and `ccp data check`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ccp_dml.data.published.published_set import Published
     from ccp_dml.data.published.verification import Verification
 
-data_app = typer.Typer(help="Bring published data sets into a folder, and check them.", no_args_is_help=True)
+data_app = typer.Typer(help="Bring published data sets into a folder; check them and your own.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="cub, cars196, sop, inshop or mnist.")]
 Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="The data set's folder: data.root in training.")]
@@ -60,7 +60,7 @@ def prepare(
     from ccp_dml.data.published.preparation import Steps
     from ccp_dml.data.published.preparation import prepare as run
     from ccp_dml.data.published.verification import refuse_incomplete
-    from ccp_dml.data.published.verification import verify as check
+    from ccp_dml.data.published.verification import verify as compare
 
     if pixels and cache is None:
         raise UserError("--pixels says how to store an image cache: give its short side, too, as with --cache 256.")
@@ -70,7 +70,7 @@ def prepare(
         run(published, root, None if given is None else given.expanduser(), steps)
     if cache is not None:
         _build_cache(published, root, cache, pixels)
-    verification = check(published, root)
+    verification = compare(published, root)
     out.print(_table(verification))
     refuse_incomplete(verification, str(verification.survey.base))
     usage = f"ccp train {name} c2-ccp --set data.root={root}" + (" --set data.cached=true" if cache else "")
@@ -93,14 +93,50 @@ def verify(
     - `ccp data verify sop --root data/sop --json`
     """
     from ccp_dml.data.published.verification import refuse_incomplete
-    from ccp_dml.data.published.verification import verify as check
+    from ccp_dml.data.published.verification import verify as compare
 
-    verification = check(_published(name), root.expanduser(), deep)
+    verification = compare(_published(name), root.expanduser(), deep)
     if as_json:
         print_json(verification.as_dict())
     else:
         out.print(_table(verification))
     refuse_incomplete(verification, str(verification.survey.base))
+
+
+@data_app.command()
+def check(
+    source: Annotated[Path, typer.Argument(metavar="DIR|FILE.csv", help="A folder per class, or a table of images.")],
+    page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a page.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file of another program.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look your own images over: classes, sizes, broken files, copies, leakage between the halves.
+
+    Exits with 2 if something was found that spoils results.
+
+    Example: `ccp data check photos --html photos.html`
+    """
+    from dataclasses import asdict
+
+    from ccp_dml.data.health import check_data
+    from ccp_dml.foundation.files import write_text
+    from ccp_dml.reports.data_health import health_page, health_sentences, health_table
+    from ccp_dml.reports.page import page_file
+
+    target = None if page is None else page_file(page, force=force)
+    health = check_data(source)
+    if target is not None:
+        write_text(target, health_page(health))
+    if as_json:
+        print_json({**asdict(health), "problems": health.problems})
+    else:
+        out.print(health_table(health))
+        for sentence in health_sentences(health):
+            out.print(f"- {sentence}", soft_wrap=True)
+        if target is not None:
+            out.print(f"Page: {target}", soft_wrap=True)
+    if health.problems:
+        raise UserError(f"{source}: {'; '.join(health.problems)}.")
 
 
 def _published(name: str) -> "Published":

@@ -1,0 +1,170 @@
+"""`ccp doctor`."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated
+
+import typer
+
+from ccp_dml.commands.console import Json, out, print_json
+from ccp_dml.errors import UserError
+
+LITTLE_ROOM = 2e9  # bytes
+OPTIONAL = ("optuna", "tensorboard", "mlflow", "wandb", "faiss", "onnxruntime", "matplotlib", "sklearn")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found, in words."""
+
+    subject: str
+    text: str
+    fine: bool = True
+
+
+def doctor(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RUN]...", help="Runs whose files are compared with their checksums."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Examine installation, devices, threads, memory, disk and weights at hand, and the files of runs; a few seconds.
+
+    Exits with 2 if something needs attention.
+
+    Examples: `ccp doctor`, `ccp doctor runs/first`
+    """
+    checks: list[Callable[[], list[Finding]]] = [versions, computing, memory, disk, features, weights]
+    checks += [lambda run=run: files_of(run) for run in runs or []]  # type: ignore[misc]
+    findings = [finding for check in checks for finding in examined(check)]
+    if as_json:
+        print_json([vars(finding) for finding in findings])
+    else:
+        for finding in findings:
+            mark, style = ("ok", None) if finding.fine else ("!!", "yellow")
+            out.print(f"{mark:<4}{finding.subject:<14}{finding.text}", style=style, soft_wrap=True)
+    if wrong := [finding.subject for finding in findings if not finding.fine]:
+        raise UserError(f"{len(wrong)} of {len(findings)} findings need attention: {', '.join(wrong)}.")
+
+
+def examined(check: Callable[[], list[Finding]]) -> list[Finding]:
+    """Run one check; one that fails is a finding, too."""
+    try:
+        return check()
+    except Exception as error:  # an examination must end
+        return [Finding(getattr(check, "__name__", "check"), f"{type(error).__name__}: {error}", fine=False)]
+
+
+def versions() -> list[Finding]:
+    """Tell the versions of what is installed, and which extras are."""
+    from importlib.util import find_spec
+
+    from ccp_dml.records.logbook import PACKAGES, installed
+
+    found = {name: installed(name) for name in PACKAGES}
+    missing = [name for name, version in found.items() if version is None]
+    there = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+    extras = ", ".join(name for name in OPTIONAL if find_spec(name)) or "none"
+    return [
+        Finding("installed", f"{there}" + (f"; missing: {', '.join(missing)}" if missing else ""), not missing),
+        Finding("extras", extras),
+    ]
+
+
+def computing() -> list[Finding]:
+    """Multiply on every device, and tell cores and threads."""
+    import torch
+
+    devices = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    devices += ["mps"] if torch.backends.mps.is_available() else []
+    findings = []
+    for device in devices:
+        matrix = torch.ones(512, 512, device=device)
+        began = perf_counter()
+        total = float((matrix @ matrix).sum())
+        right = total == 512.0**3
+        name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+        seconds = perf_counter() - began
+        text = f"{name} multiplies {'right' if right else 'wrong'} ({seconds * 1000:.0f} ms)"
+        findings.append(Finding("device", text, right))
+    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    text = f"{threads} of {cores} cores" + ("; more threads than cores make torch slow" if threads > cores else "")
+    return [*findings, Finding("threads", text, threads <= cores)]
+
+
+def memory() -> list[Finding]:
+    """Tell the memory of the machine."""
+    from ccp_dml.config.memory_needs import machine_memory
+
+    size = machine_memory()
+    return [Finding("memory", "unknown" if size is None else f"{size / 1e9:.1f} GB")]
+
+
+def disk() -> list[Finding]:
+    """Write to the current folder, to the cache and to the folder for temporary files, and tell the room there."""
+    from ccp_dml.foundation.files import cache_home
+
+    findings = []
+    for name, folder in (("here", Path.cwd()), ("cache", cache_home()), ("temporary", Path(tempfile.gettempdir()))):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".ccp-doctor-"):
+                free = shutil.disk_usage(folder).free
+        except OSError as error:
+            findings.append(Finding(name, f"{folder} cannot be written ({error.strerror})", fine=False))
+            continue
+        text = f"{folder} can be written, {free / 1e9:.1f} GB are free"
+        findings.append(Finding(name, text, free > LITTLE_ROOM))
+    return findings
+
+
+def features() -> list[Finding]:
+    """Look into the feature cache: its entries, and whether their headers can be read."""
+    from ccp_dml.foundation.files import cache_home
+    from ccp_dml.runs.feature_store import FeatureStore
+
+    entries = FeatureStore(cache_home() / "features").entries()
+    unreadable = [entry.key[:8] for entry in entries if entry.is_complete and not entry.description]
+    text = f"{len(entries)} entries" + (f"; damaged: {', '.join(unreadable)}" if unreadable else "")
+    return [Finding("feature cache", text, not unreadable)]
+
+
+def weights() -> list[Finding]:
+    """List pretrained weights that need no download."""
+    import torch
+
+    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or "~/.cache/huggingface") / "hub")
+    models = sorted(path.name.removeprefix("models--") for path in hub.expanduser().glob("models--*"))
+    files = sorted(path.name for path in Path(torch.hub.get_dir()).glob("checkpoints/*"))
+    names = [*models, *files]
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return [Finding("weights", shown or "none at hand; model.pretrained=true downloads them")]
+
+
+def files_of(run: Path) -> list[Finding]:
+    """Compare all files of a run with their checksums."""
+    from ccp_dml.foundation.seals import check_safetensors, check_torch_file
+    from ccp_dml.records.checksums import COVERED, refuse_changed
+    from ccp_dml.records.layout import RESULT
+    from ccp_dml.records.run_folder import RunFolder
+
+    RunFolder.read(run)
+    wrong, without, count = [], 0, 0
+    for file in sorted([*run.glob("*.pt"), *run.rglob("*.safetensors")]):
+        count += 1
+        try:
+            without += not (check_torch_file if file.suffix == ".pt" else check_safetensors)(file)
+        except UserError as error:
+            wrong.append(str(error))
+    for name in (*COVERED, RESULT):
+        if (run / name).is_file():
+            count += 1
+            refuse_changed(run / name)
+    text = f"{count} files as they were written" + (f", {without} of them without checksums" if without else "")
+    return [Finding(str(run), "; ".join(wrong) or text, not wrong)]

@@ -1,0 +1,134 @@
+"""Look a data set over before anybody trains on it: sizes, broken and tiny images, small classes, copies, leakage."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from PIL import Image
+
+from ccp_dml.data.csv_table import load_csv
+from ccp_dml.data.duplicates import equal_files, shared_by_halves
+from ccp_dml.data.folder import load_folder
+from ccp_dml.data.images import FORMATS, ImageFiles, find_broken
+from ccp_dml.data.labelled import DataHalves, LabelledSet
+from ccp_dml.errors import UserError
+
+SMALL_CLASS = 4  # images: a class with fewer repeats its images within a batch of the protocol
+TINY_SIDE = 32  # pixels
+
+
+@dataclass(frozen=True)
+class HalfHealth:
+    """The sizes of one half."""
+
+    classes: int
+    images: int
+    smallest: int  # images of the smallest class
+    middle: float  # images of the median class
+    largest: int
+
+
+@dataclass(frozen=True)
+class DataHealth:
+    """What was found in a data set; names are paths as they were given, classes by their names."""
+
+    source: str
+    halves: dict[str, HalfHealth]
+    small_classes: list[str]
+    broken: dict[str, str]  # image -> why
+    tiny: list[str]
+    copies: list[list[str]]  # groups of equal files
+    copies_across_classes: list[list[str]]
+    leaked: list[tuple[str, str]]  # test image, training image
+    sides: tuple[int, float, int]  # short side of the images: least, median, largest
+    notes: tuple[str, ...]
+
+    @property
+    def problems(self) -> list[str]:
+        """List in words what spoils results."""
+        counted = {
+            "images cannot be read": len(self.broken),
+            "test images are copies of training images": len(self.leaked),
+            "groups of equal files have different classes": len(self.copies_across_classes),
+        }
+        return [f"{number:,} {what}" for what, number in counted.items() if number]
+
+    @property
+    def remarks(self) -> list[str]:
+        """List in words what is worth knowing."""
+        counted = {
+            f"classes have fewer than {SMALL_CLASS} images": len(self.small_classes),
+            f"images have a side below {TINY_SIDE} pixels": len(self.tiny),
+            "groups of equal files are in the data": len(self.copies),
+        }
+        return [*(f"{number:,} {what}" for what, number in counted.items() if number), *self.notes]
+
+
+def check_data(source: Path) -> DataHealth:
+    """Look over a folder with a subfolder per class, or a CSV table; see `load_folder` and `load_csv`."""
+    source = source.expanduser()
+    arguments = {"train_transform": _as_is, "eval_transform": _as_is, "drop_small_classes": True}
+    if source.is_dir():
+        halves = load_folder(source, **arguments)  # type: ignore[arg-type]
+    elif source.is_file() and source.suffix.lower() == ".csv":
+        halves = load_csv(source, **arguments)  # type: ignore[arg-type]
+    else:
+        raise UserError(f"{source} is neither a folder with a subfolder per class nor a .csv file.")
+    return health_of(halves, str(source))
+
+
+def health_of(halves: DataHalves, source: str) -> DataHealth:
+    """Look over a data set of image files that has been divided."""
+    parts = {"train": [halves.train], "test": [part for part in (halves.test.queries, halves.test.gallery) if part]}
+    class_of = {path: name for several in parts.values() for part in several for path, name in _named(part)}
+    paths = sorted(class_of)
+    broken = {paths[place]: why for place, why in find_broken(paths).items()}
+    sides = {path: side for path in paths if path not in broken and (side := short_side(path)) is not None}
+    copies = equal_files(paths)
+    sizes = {half: _class_sizes(several) for half, several in parts.items()}
+    measured = sorted(sides.values()) or [0]
+    return DataHealth(
+        source,
+        {half: _half(list(counts.values())) for half, counts in sizes.items()},
+        [f"{half}/{name}" for half, counts in sizes.items() for name, count in counts.items() if count < SMALL_CLASS],
+        {str(path): why for path, why in broken.items()},
+        [str(path) for path, side in sides.items() if side < TINY_SIDE],
+        [[str(path) for path in group] for group in copies],
+        [[str(path) for path in group] for group in copies if len({class_of[path] for path in group}) > 1],
+        [(str(test), str(train)) for train, test in shared_by_halves(halves)],
+        (measured[0], median(measured), measured[-1]),
+        halves.notes,
+    )
+
+
+def short_side(path: Path) -> int | None:
+    """Read the short side of an image from its header; None where that cannot be told."""
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            return min(image.size)
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return None
+
+
+def _as_is(pixels: object) -> object:
+    return pixels
+
+
+def _named(part: LabelledSet) -> Iterable[tuple[Path, str]]:
+    assert isinstance(part.source, ImageFiles), "folders and tables hold image files"
+    for position, label in zip(part.positions.tolist(), part.labels.tolist(), strict=True):
+        yield part.source.paths[position], part.class_names[label]
+
+
+def _class_sizes(parts: Sequence[LabelledSet]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for part in parts:
+        for _, name in _named(part):
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _half(counts: Sequence[int]) -> HalfHealth:
+    counts = counts or [0]
+    return HalfHealth(sum(count > 0 for count in counts), sum(counts), min(counts), median(counts), max(counts))

@@ -1,0 +1,62 @@
+import json
+
+import pytest
+
+from ccp_dml.cli import main
+from ccp_dml.commands import doctor
+from ccp_dml.commands.doctor import Finding, disk, examined, files_of, versions
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "none"))
+    monkeypatch.setattr(doctor, "LITTLE_ROOM", 0)
+
+
+def test_a_healthy_machine_is_told_so(capsys):
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    for subject in ("installed", "device", "threads", "memory", "here", "cache", "weights"):
+        assert f"ok  {subject}" in told
+
+
+def test_findings_as_json_and_a_full_disk(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "LITTLE_ROOM", 1e18)
+    assert main(["doctor", "--json"]) == 2
+    found = capsys.readouterr()
+    assert {one["subject"] for one in json.loads(found.out) if not one["fine"]} == {"here", "cache", "temporary"}
+    assert "3 of" in found.err
+
+
+def test_a_folder_that_cannot_be_written_is_a_finding(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert [one.fine for one in disk()] == [True, False, True]
+
+
+def test_damaged_files_of_a_run_are_named(photo_run, tmp_path):
+    import shutil
+
+    run = tmp_path / "run"
+    shutil.copytree(photo_run[0], run)
+    assert files_of(run)[0].fine
+    content = bytearray((run / "best.safetensors").read_bytes())
+    content[-1] ^= 1
+    (run / "best.safetensors").write_bytes(content)
+    found = files_of(run)[0]
+    assert not found.fine
+    assert "best.safetensors is damaged" in found.text
+
+
+def test_a_check_that_fails_is_a_finding():
+    def broken() -> list[Finding]:
+        raise RuntimeError("no such device")
+
+    assert examined(broken) == [Finding("broken", "RuntimeError: no such device", fine=False)]
+
+
+def test_missing_packages_are_named(monkeypatch):
+    monkeypatch.setattr("ccp_dml.records.logbook.installed", lambda name: None if name == "timm" else "1.0")
+    assert not versions()[0].fine
+    assert "missing: timm" in versions()[0].text
