@@ -11,6 +11,7 @@ from ccp_dml.proxies import (
     draw_pool,
     measure_drift,
     pool_size,
+    select_in_chunks,
     select_proxies,
     share_out,
 )
@@ -223,3 +224,19 @@ def test_a_pool_needs_numbered_classes(labels, message):
 def test_proxies_do_not_move_to_a_pool_of_other_classes():
     with pytest.raises(UserError, match=r"2 x 2 x 4 vectors .* do not fit 3 x 2 x 4 proxies"):
         ClassProxies(3, 2, 4).place(torch.zeros(2, 2, 4))
+
+
+@pytest.mark.parametrize("with_previous", [False, True])
+@pytest.mark.parametrize("space", ["raw", "normalised"])
+def test_a_pool_in_chunks_is_chosen_from_like_a_whole_one(with_previous, space):
+    draw = torch.Generator().manual_seed(3)
+    pool = 2 * torch.randn(23, 6, 5, generator=draw)
+    previous = torch.randn(23, 2, 5, generator=draw) if with_previous else None
+    whole = select_proxies(pool, previous, 3, space=space, generator=torch.Generator().manual_seed(0))
+    seeded = torch.Generator().manual_seed(0)
+    chunked = select_in_chunks(iter(pool.split(4)), previous, 23, 3, space=space, generator=seeded)
+    assert torch.equal(chunked.taken, whole.taken)
+    assert torch.equal(chunked.vectors, whole.vectors)
+    assert chunked.covering_radius == whole.covering_radius
+    with pytest.raises(ValueError, match="23 classes, but there are proxies of 24"):
+        select_in_chunks(iter(pool.split(4)), None, 24, 3)

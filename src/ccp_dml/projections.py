@@ -18,7 +18,7 @@ A baseline is the same loop with one problem that never ends by itself: no proxi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
@@ -31,7 +31,7 @@ from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.gradients import add_to_gradients
-from ccp_dml.proxies import ClassProxies, Drift, Space, measure_drift, select_proxies
+from ccp_dml.proxies import ClassProxies, Drift, Space, measure_drift, select_in_chunks, select_proxies
 
 Snapshot = dict[str, Tensor]
 
@@ -44,7 +44,8 @@ class IterativeProjections:
         solve: trains the current problem: `while projections.problem_open: ...; projections.observe(score)`.
         proxies: the class proxies, trained together with the network. None: a baseline without proxies.
         pull: the lambda term. None: nothing pulls.
-        embed_pool: called with the problem's number, it gives the pool's un-normalised embeddings (C, b, D).
+        embed_pool: called with the problem's number, it gives the pool's un-normalised embeddings (C, b, D); of very
+            many classes an iterator of chunks (c, b, D), in the order of the classes.
         embed_origins: called with the problem's number and the pool images taken (C, P), it gives a sample of the
             proxies as positions (n,) in C*P, and the un-normalised embeddings (n, D) of their images now. None: nobody
             measures how stale proxies are.
@@ -76,7 +77,7 @@ class IterativeProjections:
         *,
         proxies: ClassProxies | None = None,
         pull: ProximalPull | None = None,
-        embed_pool: Callable[[int], Tensor] | None = None,
+        embed_pool: Callable[[int], Tensor | Iterator[Tensor]] | None = None,
         embed_origins: Callable[[int, Tensor], tuple[Tensor, Tensor]] | None = None,
         pace: Pace | None = None,
         patience: int | None = 3,
@@ -173,15 +174,22 @@ class IterativeProjections:
         """Draw and embed a pool, and move the proxies to its points farthest from one another and from rho_prev."""
         if self.proxies is None or self.embed_pool is None or self.starting:
             return
-        selection = select_proxies(
-            self.embed_pool(self.problem + 1),
-            self.previous_proxies,
-            self.proxies.per_class,
-            slots=self.proxies.slots,
-            space=self.space,
-            generator=generator(self.seed, "first pick"),
-            processes=self.processes,
-        )
+        pool, draw = self.embed_pool(self.problem + 1), generator(self.seed, "first pick")
+        if isinstance(pool, Tensor):
+            selection = select_proxies(
+                pool,
+                self.previous_proxies,
+                self.proxies.per_class,
+                slots=self.proxies.slots,
+                space=self.space,
+                generator=draw,
+                processes=self.processes,
+            )
+        else:
+            classes, per_class = len(self.proxies.vectors), self.proxies.per_class
+            selection = select_in_chunks(
+                pool, self.previous_proxies, classes, per_class, space=self.space, generator=draw
+            )
         self.proxies.place(selection.vectors, selection.counts)
         self.selected_proxies = self._present_proxies()
         self.selected_images = selection.taken

@@ -1,5 +1,6 @@
 """Class proxies: how they are chosen out of a pool (Algorithm 2 of the paper), and the objectives that use them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -166,6 +167,37 @@ def select_proxies(
     vectors = _picked(pool, taken)  # (C, P, D)
     radii = covering_radius(clip_normalise(pool[own]), clip_normalise(vectors[own]))
     return Selection(vectors, taken, float(processes.gather_rows([radii], pool.device).mean()), counts)
+
+
+@torch.no_grad()
+def select_in_chunks(
+    chunks: Iterable[Tensor],
+    previous: Tensor | None,
+    classes: int,
+    per_class: int,
+    *,
+    space: Space = "raw",
+    generator: torch.Generator | None = None,
+) -> Selection:
+    """Choose what `select_proxies` chooses, out of a pool that comes as `chunks` (c, b, D) of its classes, in order.
+
+    No more than one chunk of the pool of all `classes` is in memory at a time.
+    """
+    place = clip_normalise if space == "normalised" else torch.Tensor.detach
+    first, start = None, 0
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    for chunk in chunks:
+        first = first_picks(classes, chunk.shape[1], generator) if first is None else first  # drawn for all at once
+        own = slice(start, start + len(chunk))
+        before = None if previous is None else place(previous[own])
+        taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
+        vectors = _picked(chunk, taken)
+        found.append((vectors, taken, covering_radius(clip_normalise(chunk), clip_normalise(vectors))))
+        start += len(chunk)
+    if start != classes:
+        raise ValueError(f"the pool's chunks hold {start} classes, but there are proxies of {classes}")
+    vectors, taken, radii = (torch.cat(each) for each in zip(*found, strict=True))
+    return Selection(vectors, taken, float(radii.mean()))
 
 
 def radii_of_first(pool: Tensor, taken: Tensor) -> Tensor:

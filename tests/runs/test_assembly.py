@@ -282,3 +282,18 @@ def test_proxies_on_disk_change_nothing_and_leave_nothing_behind(assemble):
 def test_proxies_on_disk_need_steps_that_read_few_of_them(assemble):
     with pytest.raises(UserError, match=r"optim\.proxies_by_rows=true"):
         assemble("run", "c2-ccp", ON_DISK)
+
+
+def test_a_pool_in_chunks_gives_the_same_proxies(assemble, monkeypatch):
+    settings = (*MANY, "run.evaluation_batch=2")
+    whole = assemble("whole", "c2-ccp", *settings)
+    whole.run()
+    monkeypatch.setattr("ccp_dml.runs.assembly.NUMBERS_OF_A_CHUNK", 1)
+    chunks = assemble("chunks", "c2-ccp", *settings)
+    sizes = [len(chunk) for chunk in chunks.embed_pool(1)]
+    assert sizes == [2] * (len(sizes) - 1) + [sizes[-1]]
+    assert len(sizes) > 2
+    chunks.run()
+    assert torch.equal(chunks.proxies.vectors, whole.proxies.vectors)
+    assert chunks.projections.covering_radius == whole.projections.covering_radius
+    assert torch.equal(chunks.projections.selected_images, whole.projections.selected_images)

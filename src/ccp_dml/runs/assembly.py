@@ -42,6 +42,9 @@ from ccp_dml.runs.scoring import as_row
 from ccp_dml.runs.watcher import Watcher
 from ccp_dml.trainer import Evaluation, Trainer
 
+NUMBERS_OF_A_CHUNK = 1 << 26
+"""A pool of more numbers (256 MB in single precision) is embedded and chosen from chunk by chunk."""
+
 
 class TrainingRun:
     """The parts of one run, and the loop over them.
@@ -201,9 +204,17 @@ class TrainingRun:
             ) from None
         self.network.load_state_dict(best)
 
-    def embed_pool(self, problem: int) -> Tensor:
-        """Embed freshly drawn, augmented images of every class, un-normalised: (C, b, D) (D8, D9)."""
-        return self.pool.embed(self.wrapped_network, problem)
+    def embed_pool(self, problem: int) -> Tensor | Iterator[Tensor]:
+        """Embed freshly drawn, augmented images of every class, un-normalised: (C, b, D) (D8, D9).
+
+        A pool too large for comfort comes in chunks of classes, unless all of it is needed at once: to share proxies
+        out among classes, or to share the work among processes.
+        """
+        at_once = self.pool.classes_in(NUMBERS_OF_A_CHUNK, self.config.model.embedding_dim)
+        needs_all = self.processes.count > 1 or (self.proxies is not None and self.proxies.slots is not None)
+        if needs_all or len(self.learned.class_names) <= at_once:
+            return self.pool.embed(self.wrapped_network, problem)
+        return self.pool.embed_in_chunks(self.wrapped_network, problem, at_once)
 
     def embed_origins(self, problem: int, taken: Tensor) -> tuple[Tensor, Tensor]:
         """Embed the images that some of the proxies were taken from once more; see `TrainingPool`."""

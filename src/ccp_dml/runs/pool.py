@@ -1,5 +1,7 @@
 """The pool: training images that a problem's proxies are chosen from, and that tell later how stale they are."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -45,6 +47,21 @@ class TrainingPool:
         own = self.processes.share_of(rows.numel(), self.batch_size)
         batches = load_rows(self.data, rows.flatten()[own], seeds.flatten()[own], self.batch_size, self.workers)
         return embed(network, batches, raw=True, processes=self.processes)[0].unflatten(0, rows.shape)
+
+    def classes_in(self, numbers: int, dim: int) -> int:
+        """Count the classes of a chunk of the pool that holds about so many `numbers`; see `embed_in_chunks`."""
+        return max(1, numbers // (self.size * dim * self.batch_size)) * self.batch_size
+
+    def embed_in_chunks(self, network: nn.Module, problem: int, classes: int) -> Iterator[Tensor]:
+        """Embed the same pool in chunks of so many `classes`, (c, b, D) each.
+
+        `classes` is a multiple of the batch size: a chunk then consists of whole batches, and every image is embedded
+        in the company that it has in `embed`, which decides about the last digit.
+        """
+        rows, seeds = self._draw(problem)
+        for own, own_seeds in zip(rows.split(classes), seeds.split(classes), strict=True):
+            batches = load_rows(self.data, own.flatten(), own_seeds.flatten(), self.batch_size, self.workers)
+            yield embed(network, batches, raw=True)[0].unflatten(0, own.shape)
 
     def embed_origins(self, network: nn.Module, problem: int, taken: Tensor) -> tuple[Tensor, Tensor]:
         """Embed images that proxies were taken from once more: positions of proxies (n,) in C*P, embeddings (n, D).
