@@ -1,23 +1,19 @@
-"""Images per second of `model.embed` against a plain loop of timm and a DataLoader, on the same files.
+"""`model.embed` against a plain loop of timm and a DataLoader, on the same JPEG files with the same architecture.
 
-Both read JPEG files, resize to 256, crop 224 and run the same architecture in batches; the other loop is what timm's
-documentation shows, with a loader process per core. Wall time, in turns, since loader processes count for nobody's
-processor time. The generated photos are of the size of CUB's.
+Both resize to 256, crop 224 and embed batches of 16; the other loop is what timm's documentation shows. It loads in its
+own process here, as loader processes count for nobody's processor time. Photos are drawn: of the size of CUB's, and of
+twelve megapixels as phones take them. Where vectors are not the same bit for bit, every photo must
+still find itself among the exact ones.
 """
 
-import argparse
-import os
-import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import timm
 import torch
 from PIL import Image
-from rich.console import Console
-from rich.table import Table
+from side_by_side import Claim, compare, main
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
@@ -28,14 +24,17 @@ from ccp_dml.runs.build import build_fabric, build_network_for
 from ccp_dml.serving.model import Description, EmbeddingModel
 from ccp_dml.serving.preprocessing import PhotoPreprocessing
 
+BACKBONE, BATCH = "resnet18", 16
+SIZES = {"500 x 375": (500, 375), "4000 x 3000": (4000, 3000)}
+TITLE, PEER = "Embedding photos", "timm + DataLoader"
 RESIZE, CROP = 256, 224
 
 
-def draw_photos(folder: Path, count: int) -> None:
+def draw_photos(folder: Path, count: int, size: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)
     for number in range(count):
         coarse = Image.fromarray(rng.integers(0, 256, size=(24, 32, 3), dtype=np.uint8))
-        coarse.resize((500, 375), Image.Resampling.BICUBIC).save(folder / f"{number:05}.jpg", quality=92)
+        coarse.resize(size, Image.Resampling.BICUBIC).save(folder / f"{number:05}.jpg", quality=92)
 
 
 def our_model(backbone: str, batch: int) -> EmbeddingModel:
@@ -71,40 +70,40 @@ class PlainLoop:
         return torch.cat([self.network(images) for images in self.loader])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", type=Path, help="a folder of photos; drawn, if not given")
-    parser.add_argument("--count", type=int, default=256, help="how many of them")
-    parser.add_argument("--backbone", default="resnet18")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument(
-        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="loader processes of the loop"
-    )
-    parser.add_argument("--repeats", type=int, default=5)
-    chosen = parser.parse_args()
+def finds_itself(found: np.ndarray, expected: np.ndarray) -> bool:
+    """Tell whether every vector of `found` (N, D) is nearest to its own of `expected` (N, D)."""
+    distances = np.linalg.norm(found[:, None] - expected[None], axis=2)
+    return bool((distances.argmin(axis=1) == np.arange(len(found))).all())
+
+
+def hurried(**options: bool) -> EmbeddingModel:
+    model = our_model(BACKBONE, BATCH)
+    model.hurry(**options)
+    return model
+
+
+def measure(quick: bool) -> list[Claim]:
+    repeats = 3 if quick else 5
+    claims = []
     with tempfile.TemporaryDirectory() as scratch:
-        if chosen.images is None:
-            draw_photos(Path(scratch), chosen.count)
-        paths = images_below(chosen.images or Path(scratch))[: chosen.count]
-        model = our_model(chosen.backbone, chosen.batch)
-        loop = PlainLoop(chosen.backbone, paths, chosen.batch, chosen.workers)
-        seconds: tuple[list[float], list[float]] = ([], [])
-        for turn in range(chosen.repeats + 1):
-            for call, record in zip((lambda: model.embed(paths), loop.run), seconds, strict=True):
-                started = time.perf_counter()
-                vectors = call()
-                assert len(vectors) == len(paths)
-                if turn:  # the first turn warms up
-                    record.append(time.perf_counter() - started)
-    ours, theirs = seconds
-    table = Table(title=f"{len(paths)} images, {chosen.backbone}, batches of {chosen.batch}, {chosen.repeats} turns")
-    for title in ("ours images/s", "timm + DataLoader images/s", "ratio, median of turns", "lowest", "highest"):
-        table.add_column(title, justify="right")
-    ratios = sorted(other / own for own, other in zip(ours, theirs, strict=True))
-    rates = [f"{len(paths) / statistics.median(record):.1f}" for record in (ours, theirs)]
-    table.add_row(*rates, *(f"{value:.2f}x" for value in (statistics.median(ratios), ratios[0], ratios[-1])))
-    Console(width=110).print(table)
+        for name, size in SIZES.items():
+            folder = Path(scratch) / name
+            folder.mkdir()
+            draw_photos(folder, 8 if size[0] > 1000 else 16 if quick else 48, size)
+            paths = images_below(folder)
+            exact = our_model(BACKBONE, BATCH)
+            loop = PlainLoop(BACKBONE, paths, BATCH, workers=0)
+            expected = exact.embed(paths)
+            ways = {"": exact, ", channels_last": hurried(channels_last=True)}
+            if size[0] > 1000:
+                ways = {"": exact, ", reduced_decoding": hurried(reduced_decoding=True)}
+            for how, model in ways.items():
+                assert finds_itself(model.embed(paths), expected)
+                case = f"{BACKBONE}, {len(paths)} photos of {name}{how}"
+                times = compare(lambda model=model, paths=paths: model.embed(paths), loop.run, repeats)  # type: ignore[misc]
+                claims.append(Claim(TITLE, case, times, theirs=PEER, at_least=None if quick else 1.0))
+    return claims
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure)

@@ -49,8 +49,25 @@ def test_some_rows_alone(monkeypatch):
 def test_only_few_are_ranked_twice():
     vectors = np.random.default_rng(0).normal(size=(20_000, 32)).astype(np.float32)
     searcher = ExactSearcher(vectors)
-    chosen = exact_search._candidates(searcher.vectors[:1], searcher.vectors, searcher._squared_lengths(), 10)
+    searcher.nearest(vectors[:1], 10)
+    chosen = exact_search._candidates(vectors[:1], vectors, searcher._squared, searcher._longest, 10)
     assert 10 <= len(chosen) < 40
+
+
+def test_a_mapped_file_that_is_too_large_stays_on_the_disk(tmp_path, monkeypatch):
+    vectors = np.random.default_rng(0).normal(size=(5000, 8)).astype(np.float32)
+    vectors.tofile(tmp_path / "vectors.f32")
+
+    def searcher():
+        return ExactSearcher(np.memmap(tmp_path / "vectors.f32", np.float32, mode="c", shape=vectors.shape))
+
+    copied, mapped = searcher(), searcher()
+    found = copied.nearest(vectors[:3], 5)
+    monkeypatch.setattr(exact_search, "MOST_BYTES_IN_MEMORY", vectors.nbytes - 1)
+    for one, other in zip(found, mapped.nearest(vectors[:3], 5), strict=True):
+        assert np.array_equal(one, other)
+    assert not isinstance(copied.vectors, np.memmap)
+    assert isinstance(mapped.vectors, np.memmap)
 
 
 def test_nothing_to_find():

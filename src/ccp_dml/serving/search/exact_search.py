@@ -8,6 +8,8 @@ import torch
 from ccp_dml.functional.retrieval import nearest_references
 
 FEW = 4096  # up to here there is nothing to gain
+MOST_BYTES_IN_MEMORY = 1 << 29
+"""Up to here vectors are copied from a mapped file into memory: the processor finds its way in large pages faster."""
 PAIRS = 1 << 22  # pairs of query and reference whose distances are held at a time
 
 
@@ -22,43 +24,49 @@ class ExactSearcher:
     def __init__(self, vectors: np.ndarray) -> None:
         self.vectors = vectors
         self._squared: np.ndarray | None = None  # (N,) squared lengths
+        self._longest = 0.0  # length of the longest vector
         self._lock = threading.Lock()
 
     def nearest(self, queries: np.ndarray, k: int, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Find distances and rows (Q, min(k, N)) of the nearest, equals by lower row; of ascending `rows` if given."""
+        self._prepare()
         references = self.vectors if rows is None else self.vectors[rows]
         k = min(k, len(references))
         if k == 0:
             return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
         if len(references) > FEW:
-            squared = self._squared_lengths() if rows is None else self._squared_lengths()[rows]
-            chosen = _candidates(queries, references, squared, k)
+            assert self._squared is not None
+            squared = self._squared if rows is None else self._squared[rows]
+            chosen = _candidates(queries, references, squared, self._longest, k)
         else:
             chosen = np.arange(len(references))
         distances, places = nearest_references(torch.from_numpy(queries), k, torch.from_numpy(references[chosen]))
         found = chosen[places.numpy()]
         return distances.numpy(), found if rows is None else rows[found]
 
-    def _squared_lengths(self) -> np.ndarray:
+    def _prepare(self) -> None:
+        """Compute once what depends on the vectors alone, unless they are few."""
         with self._lock:
-            if self._squared is None:
-                starts = range(0, len(self.vectors), 1 << 14)
-                parts = [np.square(self.vectors[start : start + (1 << 14)], dtype=np.float64) for start in starts]
-                self._squared = np.concatenate([part.sum(axis=1) for part in parts]).astype(np.float32)
-            return self._squared
+            if self._squared is not None or len(self.vectors) <= FEW:
+                return
+            if self.vectors.nbytes <= MOST_BYTES_IN_MEMORY:
+                self.vectors = np.array(self.vectors)
+            starts = range(0, len(self.vectors), 1 << 14)
+            parts = [np.square(self.vectors[start : start + (1 << 14)], dtype=np.float64) for start in starts]
+            self._squared = np.concatenate([part.sum(axis=1) for part in parts]).astype(np.float32)
+            self._longest = float(self._squared.max()) ** 0.5
 
 
-def _candidates(queries: np.ndarray, references: np.ndarray, squared: np.ndarray, k: int) -> np.ndarray:
+def _candidates(queries: np.ndarray, references: np.ndarray, squared: np.ndarray, longest: float, k: int) -> np.ndarray:
     """Find rows, ascending, among which the `k` nearest references of every query are for certain."""
-    unit = np.finfo(np.float32).eps / 2
-    longest = float(squared.max()) ** 0.5 * (1 + 4 * unit)
+    unit = float(np.finfo(np.float32).eps) / 2
+    longest *= 1 + 4 * unit
     found = np.zeros(len(references), dtype=bool)
     all_references = torch.from_numpy(references)
     for start in range(0, len(queries), max(1, PAIRS // len(references))):
         some = queries[start : start + max(1, PAIRS // len(references))]
-        # torch reads the references with all cores; what follows is too little work to wait for a second one.
         if len(some) == 1:
-            products = torch.mv(all_references, torch.from_numpy(some[0])).numpy()[None]  # (1, N)
+            products = (references @ some[0])[None]  # (1, N); of one vector numpy makes it faster than torch
         else:
             products = torch.mm(torch.from_numpy(some), all_references.T).numpy()  # (q, N)
         for query, product in zip(some, products, strict=True):
