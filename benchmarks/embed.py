@@ -2,8 +2,8 @@
 
 Both resize to 256, crop 224 and embed batches of 16; the other loop is what timm's documentation shows. It loads in its
 own process here, as loader processes count for nobody's processor time. Photos are drawn: of the size of CUB's, and of
-twelve megapixels as phones take them. Where vectors are not the same bit for bit, every photo must
-still find itself among the exact ones.
+twelve megapixels as phones take them. Where vectors are not the same bit for bit, every photo must still find itself
+among the exact ones.
 """
 
 import tempfile
