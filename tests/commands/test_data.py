@@ -12,12 +12,13 @@ import pytest
 from PIL import Image
 
 from ccp_dml.cli import main
+from ccp_dml.config.schema import DataConfig
 from ccp_dml.data.published.cars196 import CARS196
 from ccp_dml.data.published.cub import CUB
 from ccp_dml.data.published.downloads import RemoteFile
 from ccp_dml.data.published.inshop import INSHOP
 from ccp_dml.data.published.inventory import SplitSize
-from ccp_dml.runs.datasets import PUBLISHED
+from ccp_dml.runs.datasets import PUBLISHED, build_data
 
 NAMES = {99: "099.Ovenbird", 100: "100.Brown_Pelican", 101: "101.White_Pelican", 102: "102.Western_Wood_Pewee"}
 NOBODY = "http://127.0.0.1:1/"  # nothing listens there
@@ -253,6 +254,20 @@ def test_folder_with_missing_images(cub, tmp_path, capsys):
     refused(capsys, prepare("cub", root, "--from", cub), *words)
     assert not root.exists()
     refused(capsys, main(["data", "verify", "cub", "--root", str(cub)]), *words)
+
+
+def test_an_incomplete_data_set_names_the_short_classes_and_how_to_go_on(cub, tmp_path, capsys):
+    (cub / "images" / NAMES[99] / "1.jpg").unlink()
+    root = tmp_path / "root"
+    short = f"1 classes are short: {NAMES[99]} ("
+    refused(capsys, prepare("cub", root, "--from", cub), short, "go on without it: --allow-incomplete")
+    assert prepare("cub", root, "--from", cub, "--allow-incomplete") == 0
+    shown = capsys.readouterr()
+    assert short in " ".join(shown.err.split())
+    assert "--set data.skip_broken=true" in " ".join(shown.out.split())
+    assert prepare("cub", root, "--allow-incomplete") == 0
+    halves = build_data(DataConfig(name="cub", root=str(root), skip_broken=True))
+    assert any("not CUB-200-2011 as published" in text for text in halves.incomplete)
 
 
 def test_nothing_at_the_given_place(tmp_path, capsys):

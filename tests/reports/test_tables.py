@@ -1,8 +1,10 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from support.made_up_runs import write_run
 
 from ccp_dml.records.run_folder import RunFolder, read_runs
 from ccp_dml.reports.tables import comparison_table, evaluation_table
@@ -76,3 +78,12 @@ def test_long_names_are_folded_not_cut(write_run: Callable[..., Path], tmp_path:
     text = narrow.export_text()
     assert "…" not in text
     assert "+0.0 points (+0.0 %)" in text
+
+
+def test_runs_on_incomplete_data_are_marked(tmp_path):
+    run = RunFolder.read(write_run(tmp_path / "run"))
+    short = replace(run, outline={"incomplete": ["not Cars196 as published: test has 8,116 images"]})
+    shown = " ".join(printed(comparison_table([short])).split())
+    assert "run †" in shown
+    assert "† not Cars196 as published: test has 8,116 images" in shown
+    assert "†" not in printed(comparison_table([run]))

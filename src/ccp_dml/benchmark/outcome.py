@@ -15,8 +15,10 @@ from ccp_dml.benchmark.table import build_table
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.plans.plan import state_of
+from ccp_dml.records import layout
 from ccp_dml.records.benchmark_folder import BenchmarkRequest
 from ccp_dml.records.benchmark_table import BenchmarkTable, EvaluationSetting
+from ccp_dml.records.documents import read_json
 from ccp_dml.records.run_folder import read_result
 
 MLRC_METRICS = tuple(reversed(SCORE_TITLES))  # as the paper lists them
@@ -34,7 +36,7 @@ def write_outcome(
         methods,
         title=request.title,
         paper_dataset=paper_dataset if config.data.name != paper_dataset else None,
-        notes=missing_runs(planned, methods),
+        notes=[*incomplete_data(planned), *missing_runs(planned, methods)],
     )
     write_results(folder, results)
     if not results:
@@ -103,6 +105,13 @@ def shown_metrics(test: dict[str, Any], setting: EvaluationSetting) -> dict[str,
         return {metric: test[metric] for metric in MLRC_METRICS}
     recalls = {f"recall_at_{k}": value for k, value in test["recall_at"].items()}
     return {**recalls, "r_precision": test["r_precision"], "map_at_r": test["map_at_r"]}
+
+
+def incomplete_data(planned: Sequence[BenchmarkRun]) -> list[str]:
+    """Say how the data set of finished runs differs from what was published."""
+    done = [one.run.folder for one in planned if state_of(one.run.folder).state == "done"]
+    outlines = [read_json(folder / layout.OUTLINE) or {} for folder in done]
+    return list(dict.fromkeys(f"Incomplete data: {text}." for one in outlines for text in one.get("incomplete") or []))
 
 
 def missing_runs(planned: Sequence[BenchmarkRun], methods: Sequence[str]) -> list[str]:

@@ -40,6 +40,10 @@ def prepare(
             help="Also make an image cache: every image resized once, to this short side.",
         ),
     ] = None,
+    allow_incomplete: Annotated[
+        bool,
+        typer.Option("--allow-incomplete", help="Go on without the images that are missing; tables will say so."),
+    ] = False,
     pixels: Annotated[
         bool,
         typer.Option(
@@ -57,7 +61,7 @@ def prepare(
     - `ccp data prepare sop --root data/sop --cache 256 --pixels`
     """
     from ccp_dml.commands.progress import CountingProgress
-    from ccp_dml.data.published.preparation import Steps
+    from ccp_dml.data.published.preparation import WAY_ON, Steps
     from ccp_dml.data.published.preparation import prepare as run
     from ccp_dml.data.published.verification import refuse_incomplete
     from ccp_dml.data.published.verification import verify as compare
@@ -66,14 +70,19 @@ def prepare(
         raise UserError("--pixels says how to store an image cache: give its short side, too, as with --cache 256.")
     published, root = _published(name), root.expanduser()
     with CountingProgress(err, unit="bytes") as progress:
-        steps = Steps(note=lambda text: err.print(text, soft_wrap=True), download=progress.report)
+        steps = Steps(lambda text: err.print(text, soft_wrap=True), progress.report, allow_incomplete)
         run(published, root, None if given is None else given.expanduser(), steps)
     if cache is not None:
         _build_cache(published, root, cache, pixels)
     verification = compare(published, root)
     out.print(_table(verification))
-    refuse_incomplete(verification, str(verification.survey.base))
+    if allow_incomplete:
+        for problem in verification.problems:
+            err.print(f"Incomplete: {problem}.", style="yellow", soft_wrap=True)
+    else:
+        refuse_incomplete(verification, str(verification.survey.base), WAY_ON)
     usage = f"ccp train {name} c2-ccp --set data.root={root}" + (" --set data.cached=true" if cache else "")
+    usage += " --set data.skip_broken=true" if verification.survey.missing else ""
     out.print(f"Next:   {usage}", soft_wrap=True)
 
 

@@ -76,6 +76,10 @@ IMAGE_BACKBONE = Reader(
 WITH_PROXIES = of_method(
     lambda config: config.ccp.mode != "off", "it belongs to proxies, and {method} has none; name a method such as {ccp}"
 )
+WITH_TRAINED_PROXIES = of_method(
+    lambda config: config.ccp.mode != "off" or config.loss.name not in BATCH_LOSSES,
+    "{method} trains no proxies; name a method such as {ccp}",
+)
 WITH_CCP = of_method(
     lambda config: config.ccp.mode == "alternating",
     "it belongs to CCP (ccp.mode=alternating), and {method} is another method; name a method such as {ccp}",
@@ -128,10 +132,9 @@ READERS: dict[str, Reader] = {
     "model.cache_features": Reader(
         "model", is_frozen, "only a frozen backbone's features are kept; add the recipe frozen"
     ),
-    "optim.proxy_lr_factor": of_method(
-        lambda config: config.ccp.mode != "off" or config.loss.name not in BATCH_LOSSES,
-        "{method} trains no proxies; name a method such as {ccp}",
-    ),
+    "optim.proxy_lr_factor": WITH_TRAINED_PROXIES,
+    "optim.decay_proxies": WITH_TRAINED_PROXIES,
+    "optim.proxies_by_rows": WITH_TRAINED_PROXIES,
     "ccp.weight": WITH_CCP,
     "ccp.proxies_per_class": WITH_PROXIES,
     "ccp.proxies_by_need": WITH_PROXIES,
@@ -202,6 +205,9 @@ READ_BY_EVERY_RUN = frozenset(
         "run.deterministic",
         "run.logger",
         "run.map_points",
+        "run.checkpoint_minutes",
+        "run.compile",
+        "run.proxies_on_disk",
     }
 )
 """The other keys: every key of the schema stands here or in `READERS`. How a run is computed counts as read."""

@@ -80,6 +80,7 @@ class DataHalves:
     train: LabelledSet
     test: TestSet
     notes: tuple[str, ...] = ()  # what the user should know about the data: what was left out, and why
+    incomplete: tuple[str, ...] = ()  # how a published data set differs from what was published; tables must say so
 
     @cached_property
     def digest(self) -> str:

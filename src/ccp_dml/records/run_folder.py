@@ -77,6 +77,10 @@ class RunFolder:
         """Look up a final score of "test" or "validation", or before training of "raw" or "start"; None: not there."""
         return number(((self.result or {}).get(half) or {}).get(metric))
 
+    def incomplete(self) -> list[str]:
+        """List how the run's data set differs from what was published; empty if it does not."""
+        return list((self.outline or {}).get("incomplete") or [])
+
     def best_evaluation(self) -> Row | None:
         """Find the evaluation that was selected; while a run is unfinished, the best one so far."""
         best_step = (self.result or {}).get("best_step")

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.comparison import compare, verdicts
+from ccp_dml.reports.comparison import ComparedRun, compare, verdicts
 from ccp_dml.reports.gain import raw_name
 from ccp_dml.reports.words import count, percent
 
@@ -22,6 +22,7 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
     """
     compared = compare(runs)
     lines = ["* selected on the test classes themselves"] if any(row.is_marked for row in compared) else []
+    lines += dict.fromkeys(f"\N{DAGGER} {text}" for run in runs for text in run.incomplete())
     lines += verdicts(runs) if len(runs) > 1 else []
     caption = Text("\n".join(lines)) if lines else None  # Text, as labels are names, not markup
     table = _score_table("run", "steps", "problems", caption=caption)
@@ -31,12 +32,17 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
         scores = [_score(score.value, score.is_bold) for score in row.scores.values()]
         counts = [count(row.run.count(key)) for key in ("steps", "problems")]
         # Text, not str: a folder named "[bold]" is a name, not markup.
-        label = Text(row.label + (" *" if row.is_marked else "") + ("" if row.run.finished else " (unfinished)"))
+        label = Text(row.label + marks(row) + ("" if row.run.finished else " (unfinished)"))
         gain = [row.scores["map_at_r"].gain_text()] if len(runs) > 1 else []
         table.add_row(label, *scores, *counts, *gain)
     if len(runs) == 1 and (raw := raw_name(runs[0])) is not None:
         table.add_row(Text(raw), *(_score(runs[0].score("raw", key)) for key in SCORE_TITLES))
     return table
+
+
+def marks(row: ComparedRun) -> str:
+    """Mark a run that was selected on test classes, or that an incomplete data set trained and tested."""
+    return (" *" if row.is_marked else "") + (" \N{DAGGER}" if row.run.incomplete() else "")
 
 
 def evaluation_table(scores: dict[str, Any]) -> Table:

@@ -54,6 +54,18 @@ class Inventory:
         return {split: SplitSize(classes[split], images[split]) for split in images}
 
 
+def describe_short(inventory: Inventory) -> str:
+    """Name the classes with missing images, and how many images of each are there."""
+    missing = set(inventory.missing)
+    listed = Counter(entry.number for entry in inventory.entries)
+    lost = Counter(entry.number for entry in inventory.entries if entry.path in missing)
+    names = [
+        f"{inventory.class_names[number]} ({listed[number] - count} of {listed[number]})"
+        for number, count in sorted(lost.items())
+    ]
+    return f"{len(lost):,} classes are short: {listing(names, limit=20)}"
+
+
 def describe_missing(missing: list[Path], total: int, base: Path) -> str:
     """Say how many images are missing, and name the first of them."""
     names = listing([str(path.relative_to(base)) for path in missing])

@@ -16,13 +16,16 @@ from ccp_dml.data.published.verification import refuse_incomplete, verify
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import is_of_the_system
 
+WAY_ON = "; get what is missing, or go on without it: --allow-incomplete"
+
 
 @dataclass(frozen=True)
 class Steps:
-    """Whom to tell what is going on."""
+    """Whom to tell what is going on, and whether to go on with what is incomplete."""
 
     note: Callable[[str], None]
     download: Report
+    allow_incomplete: bool = False
 
 
 def prepare(published: Published, root: Path, given: Path | None, steps: Steps) -> None:
@@ -30,7 +33,7 @@ def prepare(published: Published, root: Path, given: Path | None, steps: Steps) 
     for path in filter(None, (given, root)):
         if is_of_the_system(path):
             raise UserError(f"{path} belongs to the operating system and holds no data: name another folder")
-    if _is_complete(published, root):
+    if _is_complete(published, root, steps.allow_incomplete):
         return steps.note(f"{root} already holds {published.title}.")
     existed = root.is_dir()
     try:
@@ -52,9 +55,9 @@ def prepare(published: Published, root: Path, given: Path | None, steps: Steps) 
     return None
 
 
-def _is_complete(published: Published, root: Path) -> bool:
+def _is_complete(published: Published, root: Path, allow_incomplete: bool) -> bool:
     try:
-        return not verify(published, root).problems
+        return not verify(published, root).problems or allow_incomplete
     except UserError:
         return False
 
@@ -70,7 +73,8 @@ def _import_folder(published: Published, given: Path, root: Path, steps: Steps) 
             raise
     else:
         if not (verification.problems and can_unpack):
-            refuse_incomplete(verification, str(given))
+            if not steps.allow_incomplete:
+                refuse_incomplete(verification, str(given), WAY_ON)
             return _link(verification.survey.base, root, steps)
     return _import_files(published, files, root, steps)
 
@@ -134,8 +138,8 @@ def _take_over(published: Published, scratch: Path, root: Path, what: str, steps
         raise UserError(f"{what} holds no {published.title}: expected {published.layout}") from None
     base = verification.survey.base
     inside = [problem.replace(str(base), "it") for problem in verification.problems]
-    if inside:
-        raise UserError(f"{what} is not {published.title} as published: {'; '.join(inside)}; is it complete?")
+    if inside and not steps.allow_incomplete:
+        raise UserError(f"{what} is not {published.title} as published: {'; '.join(inside)}{WAY_ON}")
     target = _free(root / base.name)
     os.rename(base, target)
     steps.note(f"{target} holds {published.title}.")

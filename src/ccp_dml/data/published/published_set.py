@@ -1,13 +1,13 @@
 """What a published data set is: its numbers, where its files come from, and how to read what is there."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.published.downloads import RemoteFile
 from ccp_dml.data.published.image_cache import through_cache
-from ccp_dml.data.published.inventory import Inventory, SplitSize, divide_by_entries
+from ccp_dml.data.published.inventory import Inventory, SplitSize, describe_short, divide_by_entries
 from ccp_dml.data.transforms import ImageTransform
 from ccp_dml.errors import UserError, listing
 
@@ -20,6 +20,7 @@ class Survey:
     sizes: Mapping[str, SplitSize]
     paths: tuple[Path, ...] = ()
     missing: tuple[Path, ...] = ()
+    short: str = ""  # which classes have missing images, where the data set's own lists tell
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def survey_of(read: Callable[[Path], Inventory]) -> Callable[[Path], Survey]:
     def survey(root: Path) -> Survey:
         inventory = read(root)
         paths = tuple(entry.path for entry in inventory.entries)
-        return Survey(inventory.base, inventory.sizes(), paths, tuple(inventory.missing))
+        short = describe_short(inventory) if inventory.missing else ""
+        return Survey(inventory.base, inventory.sizes(), paths, tuple(inventory.missing), short)
 
     return survey
 
@@ -92,7 +94,7 @@ def load_published(
     if cached_side is not None:
         inventory = through_cache(inventory, root, cached_side)
     notes = [f"not {published.title} as published: {text}" for text in differences(inventory.sizes(), published.sizes)]
-    return divide_by_entries(
+    halves = divide_by_entries(
         inventory,
         train_transform,
         eval_transform,
@@ -101,6 +103,7 @@ def load_published(
         decoded_side=decoded_side,
         notes=notes,
     )
+    return replace(halves, incomplete=tuple(notes))
 
 
 def differences(found: Mapping[str, SplitSize], published: Mapping[str, SplitSize]) -> list[str]:

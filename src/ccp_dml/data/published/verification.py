@@ -44,6 +44,7 @@ def verify(published: Published, root: Path, deep: bool = False) -> Verification
     problems = []
     if survey.missing:
         problems.append(describe_missing(list(survey.missing), len(survey.paths), survey.base))
+        problems += [survey.short] if survey.short else []
     problems += differences(survey.sizes, published.sizes)
     if deep:
         there = sorted(set(survey.paths) - set(survey.missing))
@@ -53,9 +54,8 @@ def verify(published: Published, root: Path, deep: bool = False) -> Verification
     return Verification(published, survey, tuple(problems))
 
 
-def refuse_incomplete(verification: Verification, what: str) -> None:
-    """Raise one sentence for everything that is wrong with `what`."""
+def refuse_incomplete(verification: Verification, what: str, way_on: str = "") -> None:
+    """Raise one sentence for everything that is wrong with `what`; `way_on` says how to go on in spite of it."""
     if verification.problems:
-        raise UserError(
-            f"{what} is not {verification.published.title} as published: {'; '.join(verification.problems)}"
-        )
+        problems = "; ".join(verification.problems)
+        raise UserError(f"{what} is not {verification.published.title} as published: {problems}{way_on}")

@@ -62,6 +62,7 @@ def comparison(runs: Sequence[RunFolder]) -> Section:
             "scores": SCORE_TITLES,
             "settings": differing_settings(runs),
             "data": sorted({data_text(run) for run in runs}),
+            "incomplete": list(dict.fromkeys(text for run in runs for text in run.incomplete())),
         },
     )
 

@@ -26,6 +26,7 @@ class Outline:
     test_classes: int
     image_side: int | None  # the short side of a typical image file, in pixels; None: there are none
     sentence: str
+    incomplete: tuple[str, ...] = ()  # how a published data set differs from what was published
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -45,8 +46,16 @@ def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation
         *([] if side is None else [images_text(side, config.data.crop)]),
         method_text(config),
     ]
-    validating = len(validation.queries.class_names)
-    return Outline(classes, images, len(learned.class_names), validating, test_classes, side, "; ".join(said) + ".")
+    return Outline(
+        classes=classes,
+        images=images,
+        learned_classes=len(learned.class_names),
+        validation_classes=len(validation.queries.class_names),
+        test_classes=test_classes,
+        image_side=side,
+        sentence="; ".join(said) + ".",
+        incomplete=halves.incomplete,
+    )
 
 
 def division_text(config: Config, learned: LabelledSet, validation: TestSet, test_classes: int) -> str:
