@@ -7,9 +7,13 @@ from PIL import Image
 from torch import Tensor
 
 from ccp_dml.data.features import FeatureRows
+from ccp_dml.data.folder import load_folder
+from ccp_dml.data.glyphs import load_glyphs
+from ccp_dml.data.images import ImageFiles
 from ccp_dml.data.labelled import LabelledSet
-from ccp_dml.data.loading import TrainingBatches, auto_workers, evaluation_batches, load_rows
+from ccp_dml.data.loading import TrainingBatches, auto_workers, evaluation_batches, load_rows, load_views
 from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.data.transforms import eval_transform, train_transform
 from ccp_dml.errors import UserError
 
 
@@ -177,3 +181,34 @@ def test_auto_workers_are_none_in_memory_and_at_most_eight_otherwise(monkeypatch
     assert auto_workers(NoisySource(3)) == 3
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     assert auto_workers(NoisySource(3)) == 8
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_all_views_of_an_image_are_loaded_at_once(image_folder, monkeypatch, workers):
+    views = {"train_transform": train_transform(16, 12), "eval_transform": eval_transform(16, 12)}
+    part = load_folder(image_folder, **views).train
+    rows, seeds = torch.arange(5), torch.arange(10).reshape(2, 5)
+    decoded = []
+    pixels = ImageFiles.pixels
+    monkeypatch.setattr(ImageFiles, "pixels", lambda self, position: decoded.append(position) or pixels(self, position))
+    loaded = list(load_views(part, rows, seeds, block=2, workers=workers))
+    assert [tuple(one.shape[:2]) for one in loaded] == [(3, 2), (3, 2), (3, 1)]
+    if workers == 0:
+        assert len(decoded) == len(rows)  # once for three views
+    expected = torch.stack([part.load(rows), part.load(rows, seeds[0]), part.load(rows, seeds[1])])
+    assert torch.equal(torch.cat(loaded, dim=1), expected)
+    assert list(load_views(part, rows[:0], seeds[:, :0], block=2)) == []
+    alone = torch.cat(list(load_views(part, rows, seeds[:0], block=2)), dim=1)  # the evaluation's view alone
+    assert torch.equal(alone, expected[:1])
+
+
+def test_views_of_other_sources_and_errors_on_the_way(image_folder):
+    glyphs = load_glyphs().train
+    rows, seeds = torch.arange(3), torch.arange(3).reshape(1, 3)
+    (loaded,) = load_views(glyphs, rows, seeds, block=8)
+    assert torch.equal(loaded, torch.stack([glyphs.load(rows), glyphs.load(rows, seeds[0])]))
+    views = {"train_transform": train_transform(16, 12), "eval_transform": eval_transform(16, 12)}
+    part = load_folder(image_folder, **views).train
+    part.source.paths[0].unlink()
+    with pytest.raises(UserError, match="cannot read the image"):
+        list(load_views(part, rows, seeds, block=8))

@@ -62,6 +62,19 @@ class ImageFiles:
             return torch.stack([self._eval_transform(image) for image in images])
         return torch.stack(apply_seeded(self._train_transform, images, seeds.tolist()))
 
+    def load_views(self, positions: Tensor, seeds: Tensor) -> Tensor:
+        """Load the evaluation's view, and a random one per row of `seeds` (V - 1, B), of each image: (V, B, 3, H, W).
+
+        Each image is decoded once for all of its views, which look as `load` gives them.
+        """
+        views: list[list[Tensor]] = [[] for _ in range(1 + len(seeds))]
+        for place, position in enumerate(positions.tolist()):
+            pixels = self.pixels(position)
+            views[0].append(self._eval_transform(pixels))
+            for view, seed in enumerate(seeds[:, place].tolist(), start=1):
+                views[view] += apply_seeded(self._train_transform, [pixels], [seed])
+        return torch.stack([torch.stack(view) for view in views])
+
     def name(self, position: int) -> str:
         return os.fsencode(self.paths[position]).decode("utf-8", errors="replace")  # pages and JSON hold no stray bytes
 

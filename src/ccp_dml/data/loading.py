@@ -101,6 +101,47 @@ def load_rows(
     yield from map(_checked, loader)
 
 
+def load_views(data: LabelledSet, rows: Tensor, seeds: Tensor, block: int, workers: int = 0) -> Iterator[Tensor]:
+    """Load all views of the given `rows` (n,) in order, at most `block` images at once: inputs (V, B, ...).
+
+    View 0 is the evaluation's; view v is augmented by row v - 1 of `seeds` (V - 1, n).
+    """
+    if len(rows) == 0:
+        return
+    requests = list(
+        zip(map(Tensor.tolist, rows.split(block)), map(Tensor.tolist, seeds.split(block, dim=1)), strict=True)
+    )
+    loader = DataLoader(
+        _RequestedViews(data),
+        batch_size=None,
+        sampler=requests,
+        num_workers=min(workers, len(requests)),
+        generator=torch.Generator().manual_seed(0),
+    )
+    for views in loader:
+        if isinstance(views, UserError):
+            raise UserError(str(views))  # see `_checked`
+        yield views
+
+
+class _RequestedViews(Dataset[Tensor | UserError]):
+    """What a loader process runs: one block of images, all of their views."""
+
+    def __init__(self, data: LabelledSet) -> None:
+        self._data = data
+
+    def __getitem__(self, request: tuple[list[int], list[list[int]]]) -> Tensor | UserError:
+        rows = torch.tensor(request[0])
+        seeds = torch.tensor(request[1], dtype=torch.int64).reshape(len(request[1]), len(rows))
+        try:
+            if hasattr(self._data.source, "load_views"):
+                views: Tensor = self._data.source.load_views(self._data.positions[rows], seeds)
+                return views
+            return torch.stack([self._data.load(rows), *(self._data.load(rows, one) for one in seeds)])
+        except UserError as error:
+            return error
+
+
 class _TrainingRequests:
     """Requests without end, from the place where the sampler stands when an iteration begins."""
 

@@ -1,8 +1,8 @@
 """The feature cache: a frozen backbone's features on disk, in entries that are whole or marked as unfinished.
 
 An entry's name is a digest of everything its numbers depend on, so that a changed image, transform or weight looks for
-another entry. Its features are one plain file of half precision, appended to block by block: what a killed process has
-written is kept, and the next one goes on behind it.
+another entry. Its features are one plain file of half precision, filled block by block of images, in all their views:
+what a killed process has written is kept, and the next one goes on behind it.
 """
 
 import json
@@ -25,6 +25,7 @@ from ccp_dml.foundation.locks import lock
 
 FORMAT = 1
 FEATURES, HEADER = "features.f16", "entry.json"
+DONE = "images_done"  # in the header of an unfinished entry
 PART = ".part"
 NAME = re.compile(r"[0-9a-f]{32}(\.part)?")
 SECONDS_FOR_ANOTHER_PROCESS = 24 * 3600.0
@@ -101,46 +102,54 @@ class FeatureStore:
 
 
 class Writer:
-    """Appends blocks to an entry that is not complete yet."""
+    """Fills an entry that is not complete yet, block by block of images."""
 
     def __init__(self, folder: Path, row_shape: tuple[int, ...], description: dict[str, Any]) -> None:
         self.folder, self.part = folder, folder.with_name(folder.name + PART)
         self.row_bytes = math.prod(row_shape) * np.dtype(np.float16).itemsize
         self.description = description
+        self.images = 0
 
     @property
     def is_done(self) -> bool:
         """Tell whether another process completed the entry while this one waited for it."""
         return self.folder.is_dir()
 
-    def begin(self, rows_per_block: int, views: int, rows_per_view: int) -> int:
-        """Count the rows that are there already; those behind the last whole block are cut off. Views end with a block.
+    def begin(self, views: int, images: int) -> int:
+        """Count the images of which all views are there already, and make room for all of them.
 
-        A file that is longer than the whole entry was not written by this code, and nothing of it is kept.
+        A file of another size was not written by this code, and nothing of it is kept.
         """
-        file = self.part / FEATURES
+        self.images, file = images, self.part / FEATURES
+        size, header = views * images * self.row_bytes, _header(self.part)
         with writable(self.folder.parent):
-            is_ours = _header(self.part).get("format") == FORMAT  # another version may have written other numbers
-            size = file.stat().st_size if is_ours and file.exists() else 0
-            whole_views, rows = divmod(size // self.row_bytes, rows_per_view)
-            kept = whole_views * rows_per_view + rows // rows_per_block * rows_per_block
-            kept = kept if size <= views * rows_per_view * self.row_bytes else 0
+            is_ours = header.get("format") == FORMAT  # another version may have written other numbers
+            is_whole = is_ours and file.exists() and file.stat().st_size == size
+            done = header.get(DONE)
+            kept = done if is_whole and isinstance(done, int) and 0 <= done <= images else 0
             self.part.mkdir(exist_ok=True)
             with file.open("ab") as handle:
-                handle.truncate(kept * self.row_bytes)
-            write_json(self.part / HEADER, {"format": FORMAT, **self.description})
+                handle.truncate(size)
+            self._note(kept)
         return kept
 
-    def append(self, features: np.ndarray) -> None:
-        """Add rows, and return when they are on the disk."""
+    def _note(self, done: int) -> None:
+        write_json(self.part / HEADER, {"format": FORMAT, DONE: done, **self.description})
+
+    def write(self, first: int, features: np.ndarray) -> None:
+        """Write all views (V, B, ...) of the images from `first` on, and return when they are on the disk."""
         if not np.isfinite(features).all():
             raise UserError(
                 "the backbone gives features that half precision cannot hold: check model.weights and model.input_mean"
             )
-        with writable(self.folder.parent), (self.part / FEATURES).open("ab") as handle:
-            handle.write(features.tobytes())
-            handle.flush()
-            os.fsync(handle.fileno())
+        with writable(self.folder.parent):
+            with (self.part / FEATURES).open("r+b") as handle:
+                for view, rows in enumerate(features):
+                    handle.seek((view * self.images + first) * self.row_bytes)
+                    handle.write(rows.tobytes())
+                handle.flush()
+                os.fsync(handle.fileno())
+            self._note(first + features.shape[1])
 
     def finish(self, shape: tuple[int, ...]) -> None:
         """Declare the entry complete, which it must be."""

@@ -15,7 +15,7 @@ import torch
 
 from ccp_dml.config.schema import Config, ModelConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
-from ccp_dml.data.loading import load_rows, loader_processes
+from ccp_dml.data.loading import load_views, loader_processes
 from ccp_dml.data.views import with_features
 from ccp_dml.errors import UserError
 from ccp_dml.foundation import own_code
@@ -132,12 +132,12 @@ class FrozenFeatures:
 
             with store.writing(key, shape[2:], {**description, "views": views}, on_waiting) as writer:
                 if not writer.is_done:
-                    done = writer.begin(BLOCK, views, rows_per_view=len(part))
-                    watcher.note(cost_of_features(config, backbone, part, views * len(part) - done))
+                    done = writer.begin(views, len(part))
+                    watcher.note(cost_of_features(config, backbone, part, views * (len(part) - done)))
                     for features in extract(config, backbone, part, views, done):
-                        writer.append(features)
-                        done += len(features)
-                        watcher.extracting(done, views * len(part))
+                        writer.write(done, features)
+                        done += features.shape[1]
+                        watcher.extracting(views * done, views * len(part))
                     writer.finish(shape)
             found = store.read(key, shape)
         assert found is not None
@@ -193,18 +193,20 @@ def digest_of(network: Embedder) -> str:
 
 @torch.no_grad()
 def extract(config: Config, network: Embedder, part: LabelledSet, views: int, skip: int) -> Iterator[np.ndarray]:
-    """Compute features (B, F) or maps (B, C, h, w) in half precision, piece by piece, all images in view 0 first.
+    """Compute features (V, B, F) or maps (V, B, C, h, w) in half precision, a block of images at a time.
 
-    The first `skip` rows are left out.
+    Each image is loaded once for all of its views. The first `skip` images are left out.
     """
     fabric = build_fabric(config.run.device, config.run.precision_outside_training)
     network.to(fabric.device)
+    see = network.features if network.cut is None else network.maps
     workers = loader_processes(config.run.workers, part.source)
-    for view in range(views):
-        rows = torch.arange(max(0, skip - view * len(part)), len(part))
-        seeds = None if view == 0 else seeds_of_rows(len(part), VIEWS_SEED, "view", view)[rows]
-        for inputs, _ in load_rows(part, rows, seeds, config.run.evaluation_batch, workers):
+    rows = torch.arange(skip, len(part))
+    of_views = [seeds_of_rows(len(part), VIEWS_SEED, "view", view)[rows] for view in range(1, views)]
+    seeds = torch.stack(of_views) if of_views else torch.empty(0, len(rows), dtype=torch.int64)
+    for inputs in load_views(part, rows, seeds, max(1, BLOCK // views), workers):
+        seen = []
+        for batch in inputs.flatten(0, 1).split(config.run.evaluation_batch):
             with fabric.autocast():
-                see = network.features if network.cut is None else network.maps
-                features = see(inputs.to(fabric.device))
-            yield features.half().cpu().contiguous().numpy()
+                seen.append(see(batch.to(fabric.device)).half().cpu())
+        yield torch.cat(seen).unflatten(0, inputs.shape[:2]).contiguous().numpy()
