@@ -409,3 +409,28 @@ def test_training_on_mnist_validates_on_held_out_images(tmp_path):
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["validation"]["queries"] == 20
     assert result["test"]["queries"] == 40
+
+
+def test_several_processes_are_started_with_the_same_command(features, tmp_path, monkeypatch):
+    """What torchrun would start; tests/integration/test_several_processes.py really starts it."""
+    started = []
+
+    def run_together(module, arguments, processes, max_restarts):
+        started.append((module, arguments, processes, max_restarts))
+        return 2
+
+    monkeypatch.setattr("ccp_dml.foundation.launcher.run_together", run_together)
+    typed = ["features", "c2", "--set", f"data.path={features}", "--out", str(tmp_path / "run"), "--seed", "3"]
+    assert main(["train", *typed, "--processes", "2", "--max-restarts", "1"]) == 2, "the exit code is the processes'"
+    assert started == [("ccp_dml", ["train", *typed], 2, 1)]
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_of_several_processes_that_do_not_fit_are_refused(features, tmp_path, monkeypatch, capsys):
+    typed = ["train", "features", "c2", "--set", f"data.path={features}"]
+    assert main([*typed, "--out", str(tmp_path / "run"), "--max-restarts", "1"]) == 2
+    assert "--max-restarts needs --processes" in capsys.readouterr().err
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(typed) == 2
+    assert "Several processes need --out DIR" in capsys.readouterr().err

@@ -11,7 +11,14 @@ from ccp_dml.data.folder import load_folder
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.data.images import ImageFiles
 from ccp_dml.data.labelled import LabelledSet
-from ccp_dml.data.loading import TrainingBatches, auto_workers, evaluation_batches, load_rows, load_views
+from ccp_dml.data.loading import (
+    TrainingBatches,
+    auto_workers,
+    evaluation_batches,
+    load_rows,
+    load_views,
+    loader_processes,
+)
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.transforms import eval_transform, train_transform
 from ccp_dml.errors import UserError
@@ -181,6 +188,12 @@ def test_auto_workers_are_none_in_memory_and_at_most_eight_otherwise(monkeypatch
     assert auto_workers(NoisySource(3)) == 3
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     assert auto_workers(NoisySource(3)) == 8
+    assert [auto_workers(NoisySource(3), shared_by) for shared_by in (2, 16, 100)] == [8, 4, 1]
+
+
+def test_loaders_of_a_machine_are_divided_among_its_training_processes():
+    assert [loader_processes(6, NoisySource(3), shared_by) for shared_by in (1, 2, 4, 9)] == [6, 3, 2, 1]
+    assert loader_processes(0, NoisySource(3), 4) == 0
 
 
 @pytest.mark.parametrize("workers", [0, 2])

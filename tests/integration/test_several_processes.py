@@ -14,6 +14,7 @@ from support.collective_cases import evaluation_and_reselection
 from support.many_processes import in_processes
 from support.training_cases import CASES, IN_DOUBLE, PROXIES, train_all, train_case
 
+from ccp_dml.foundation.checkpoint import load_checkpoint
 from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook
 
@@ -38,7 +39,7 @@ def trained(tmp_path_factory):
 
 def states_of(folder):
     """All tensors of a run's last checkpoint, but for the random state, by name."""
-    state = Logbook.reopen(folder).last_state(torch.device("cpu"))
+    state = load_checkpoint(folder / layout.CHECKPOINT)
     named = {}
 
     def walk(prefix, value):

@@ -73,3 +73,11 @@ def test_gradient_reaches_the_first_layer() -> None:
 def test_other_inputs_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(UserError, match="small_cnn takes images"):
         SmallCNN()(torch.zeros(shape))
+
+
+def test_weights_in_double_precision_compute_in_double_precision() -> None:
+    network = SmallCNN().double()
+    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    features = network(images)
+    assert features.dtype == torch.float64
+    assert not torch.equal(features, features.float().double())

@@ -33,12 +33,13 @@ IN_DOUBLE = (
 PROXIES = ("ccp.start_step=0", "ccp.patience=1", "ccp.proxies_per_class=2", "ccp.pool_per_class=3", "ccp.weight=0.1")
 MEMORY = ("xbm.enabled=true", "xbm.start_step=5", "xbm.memory_batches=3")
 LOSSES = ("c1", "c2", "ms", "triplet")
+SELDOM = ("train.evaluate_every=20",)
 CASES = {
-    **{loss: (loss, ()) for loss in LOSSES},
+    **{loss: (loss, SELDOM) for loss in LOSSES},
     **{f"{loss}-proxy": (f"{loss}-proxy", PROXIES) for loss in LOSSES},
     **{f"{loss}-ccp": (f"{loss}-ccp", PROXIES) for loss in LOSSES},
-    **{f"{loss}-xbm": (loss, MEMORY) for loss in LOSSES},
-    "proxy-anchor": ("proxy-anchor", ()),
+    **{f"{loss}-xbm": (loss, (*MEMORY, *SELDOM)) for loss in LOSSES},
+    "proxy-anchor": ("proxy-anchor", SELDOM),
     "pca": ("c2-ccp", (*PROXIES, "model.head_init=whitened-pca")),
 }
 STOPPED_AT = 27  # between the evaluations at 20 and 30
