@@ -109,9 +109,9 @@ def pair_laws(
         different_by_images.add(different, 1.0)
         different_by_classes.add(different, 1 / size**2)
         for other_size, others in groups[number + 1 :]:
-            different = _Count(cells, scaled)
+            different, turned = _Count(cells, scaled), _turned(others)
             for block in points.split(max(1, _BLOCK_PAIRS // len(others))):
-                different.add(_distances(block, others).flatten(), torch.gt)
+                different.add(_distances(block, turned).flatten(), torch.gt)
             different_by_images.add(different, 1.0)
             different_by_classes.add(different, 1 / (size * other_size))
     return PairLaws(same_by_images.law(), same_by_classes.law(), different_by_images.law(), different_by_classes.law())
@@ -134,10 +134,14 @@ def _with_squares(points: Tensor) -> Tensor:
     return torch.cat([points, halves, torch.ones_like(halves)], dim=1)
 
 
-def _distances(a: Tensor, b: Tensor) -> Tensor:
-    """Compute distances (n, m) of points (n, D + 2), (m, D + 2) with squares: d^2 / 2 = |a|^2 / 2 + |b|^2 / 2 - ab."""
-    turned = torch.cat([b[:, :-2], b[:, -1:], b[:, -2:-1]], dim=1)
-    return (a @ turned.T).mul_(-2.0).clamp_(min=0.0).sqrt_()
+def _turned(points: Tensor) -> Tensor:
+    """Make the other side of a product of points (n, D + 2) with squares: last columns exchanged, all times -2."""
+    return torch.cat([points[:, :-2], points[:, -1:], points[:, -2:-1]], dim=1).mul_(-2.0)
+
+
+def _distances(points: Tensor, turned: Tensor) -> Tensor:
+    """Compute distances (n, m) of points (n, D + 2) to `turned` ones (m, D + 2): d^2 = |a|^2 + |b|^2 - 2 ab."""
+    return (points @ turned.T).clamp_(min=0.0).sqrt_()
 
 
 def _count_within(
@@ -145,15 +149,15 @@ def _count_within(
 ) -> tuple["_Count", "_Count"]:
     """Count the pairs of one class and those of two among `points` (n, D), of which every `size` are a class."""
     same, different = _Count(cells, scaled), _Count(cells, scaled)
-    classes = torch.arange(len(points)) // size
+    classes, turned = torch.arange(len(points)) // size, _turned(points)
     for start, stop in _row_blocks(len(points)):
         edge = -(-stop // size) * size  # from this column on, no pair is of one class
-        near = _distances(points[start:stop], points[start:edge])  # (rows, columns)
+        near = _distances(points[start:stop], turned[start:edge])  # (rows, columns)
         is_same = classes[start:stop, None] == classes[None, start:edge]
         upper = torch.ones_like(is_same).triu(1)  # every pair once
         same.add(near[is_same & upper], torch.ge)
         different.add(near[~is_same & upper], torch.gt)
-        different.add(_distances(points[start:stop], points[edge:]).flatten(), torch.gt)
+        different.add(_distances(points[start:stop], turned[edge:]).flatten(), torch.gt)
     return same, different
 
 
