@@ -54,7 +54,7 @@ def seconds_of_run(path: Path, settings: list[str]) -> tuple[float, float]:
 
 
 def measure(quick: bool) -> list[Claim]:
-    classes, settings, repeats = (40, ["train.max_steps=100"], 1) if quick else (CLASSES, [], 3)
+    classes, settings, repeats = (40, ["train.max_steps=100"], 1) if quick else (CLASSES, [], 2)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "features.npz")
         draw_features(path, classes)

@@ -33,6 +33,10 @@ from ccp_dml.runs.training import train_on_classes
 from ccp_dml.runs.watcher import Watcher
 
 GOAL = 10
+WHAT_IT_TAKES = (
+    "A short training shows what a run does once, reading its environment and writing checkpoints and a log that can be "
+    "resumed; with thousands of steps the network's own passes decide, which are the same for both."
+)
 METRICS = ("mean_average_precision_at_r", "r_precision", "precision_at_1")
 
 
@@ -129,6 +133,8 @@ def their_training(scene: Scene) -> float:
         data_device=cpu,
         end_of_epoch_hook=evaluate,
     )
+    trainer.epoch = 0
+    evaluate(trainer)  # ours looks at the network before the first step, too
     trainer.train(num_epochs=(config.train.max_steps or 0) // every)
     return max(found)
 
@@ -141,7 +147,7 @@ def claim(case: str, scene: Scene, repeats: int) -> Claim:
 
     times = compare(remembering("ours", our_training), remembering("theirs", their_training), repeats, warm_up=False)
     assert abs(scores["ours"] - scores["theirs"]) < 0.03, scores  # batches are drawn differently
-    return Claim("A whole training", case, times, at_least=1.0)
+    return Claim("A whole training", case, times, at_least=1.0, note=WHAT_IT_TAKES)
 
 
 def measure(quick: bool) -> list[Claim]:
@@ -149,9 +155,9 @@ def measure(quick: bool) -> list[Claim]:
     short = 4 if quick else 1
     repeats = 1 if quick else 3
     return [
-        claim("glyphs, small CNN, C2: 80 steps, 4 evaluations", glyphs(80 // short, 20 // short), repeats),
+        claim("glyphs, small CNN, C2: 80 steps, 5 evaluations", glyphs(80 // short, 20 // short), repeats),
         claim(
-            "8,000 features of 1,280, linear head, C2: 200 steps, 4 evaluations",
+            "8,000 features of 1,280, linear head, C2: 200 steps, 5 evaluations",
             features(200 // short, 50 // short),
             repeats,
         ),
