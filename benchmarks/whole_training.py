@@ -34,7 +34,7 @@ from ccp_dml.runs.watcher import Watcher
 
 GOAL = 10
 WHAT_IT_TAKES = (
-    "A short training shows what a run does once, reading its environment and writing checkpoints and a log that can be "
+    "A short training shows what a run does once, and that it writes a log and checkpoints from which it can be "
     "resumed; with thousands of steps the network's own passes decide, which are the same for both."
 )
 METRICS = ("mean_average_precision_at_r", "r_precision", "precision_at_1")
