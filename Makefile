@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-c2 demo-c2-ccp demo-search test lint docs bench clean
+.PHONY: demo demo-c2 demo-c2-ccp demo-search test lint docs bench clean attack
 .DELETE_ON_ERROR:
 
 # A demo that was interrupted goes on where it stopped.
@@ -41,6 +41,10 @@ docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # Measures everything side by side and writes docs/performance.md, in about ten minutes: leave the machine alone.
+# Thousands of bad inputs, a thousand kills, bit flips: a table of how they ended.
+attack: .venv/ready
+	$(BIN)/python tools/attack.py
+
 bench: .venv/ready
 	$(BIN)/python benchmarks/run_all.py
 

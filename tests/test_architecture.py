@@ -15,6 +15,7 @@ FREE = {"__init__", "__main__"}  # the public names and the way in see everythin
 
 TESTS = Path(__file__).parent
 ABOUT_NO_MODULE = {
+    "attack": "bad inputs and kills",
     "integration": "what crosses commands",
     "recipes": "the data files of config/recipes",
     "losses/test_extreme_inputs.py": "what every loss does with numbers at the edges",

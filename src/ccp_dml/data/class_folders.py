@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ccp_dml.data.images import SUFFIXES
-from ccp_dml.errors import listing
+from ccp_dml.errors import UserError, listing
+from ccp_dml.foundation.files import is_of_the_system
 
 LEAST_CLASSES = 2
 """A folder counts as a collection of classes from here on; a single name could be a coincidence."""
@@ -60,7 +61,13 @@ class ImageWalk:
     def images_below(self, folder: Path) -> list[Path]:
         """List the image files below `folder`, hidden ones aside, in the order of their paths."""
         images = []
-        for path in sorted(self._candidates(folder)):
+        try:
+            candidates = sorted(self._candidates(folder))
+        except OSError as error:
+            raise UserError(
+                f"{error.filename} cannot be read ({error.strerror}): see to its rights, or remove it"
+            ) from None
+        for path in candidates:
             if (identity := _identity(path)) in self._found:
                 self.files_left_out.append(path)
             else:
@@ -74,7 +81,8 @@ class ImageWalk:
         if self.links_left_out:
             shown = listing([str(link) for link in self.links_left_out])
             notes.append(
-                f"left out {len(self.links_left_out)} linked folders that lead back into the data set: {shown}"
+                f"left out {len(self.links_left_out)} linked folders that lead back into the data set, or into the "
+                f"operating system: {shown}"
             )
         if self.files_left_out:
             shown = listing([str(path) for path in self.files_left_out])
@@ -100,7 +108,7 @@ class ImageWalk:
 
     def _leads_back(self, link: Path) -> bool:
         target = link.resolve()
-        return target.is_relative_to(self.root) or self.root.is_relative_to(target)
+        return target.is_relative_to(self.root) or self.root.is_relative_to(target) or is_of_the_system(target)
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -47,9 +47,9 @@ def replace_document(path: Path, text: str) -> None:
 def refuse_changed(path: Path) -> None:
     """Raise if a document is not what its run wrote; say nothing of runs without checksums and of unknown files."""
     known = _read(path.parent)
-    if known is None or path.name not in known:
+    if known is None or path.name not in (*COVERED, layout.RESULT):
         return
-    if not path.is_file() or file_digest(path) not in known[path.name]:
+    if path.name not in known or not path.is_file() or file_digest(path) not in known[path.name]:
         raise UserError(
             f"{path} is not what the run wrote (its checksum differs, or it is gone); restore it or train again, or "
             f"delete {layout.CHECKSUMS} beside it if the change is meant."

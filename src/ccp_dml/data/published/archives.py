@@ -45,7 +45,7 @@ def unpack(archive: Path, folder: Path) -> None:
             _unpack_tar(archive, folder)
         else:
             raise UserError(f"{archive} is neither a tar nor a zip file, or it is cut off: get it again")
-    except DAMAGE as error:
+    except (*DAMAGE, KeyError, RecursionError) as error:  # links to nothing, a thousand folders deep
         raise UserError(f"{archive} is damaged or cut off ({error}): get it again") from None
     except OSError as error:
         raise UserError(f"{archive} cannot be unpacked into {folder.parent} ({error}): see to that first") from None
