@@ -123,7 +123,11 @@ def check(
 
     Exits with 2 if something was found that spoils results.
 
-    Example: `ccp data check photos --html photos.html`
+    Examples:
+
+    - `ccp data check photos`
+    - `ccp data check photos --html photos.html`
+    - `ccp data check table.csv --json`
     """
     from dataclasses import asdict
 

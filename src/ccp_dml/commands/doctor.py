@@ -38,7 +38,11 @@ def doctor(
 
     Exits with 2 if something needs attention.
 
-    Examples: `ccp doctor`, `ccp doctor runs/first`
+    Examples:
+
+    - `ccp doctor`
+    - `ccp doctor runs/first`
+    - `ccp doctor --json`
     """
     checks: list[Callable[[], list[Finding]]] = [versions, computing, memory, disk, features, weights]
     checks += [lambda run=run: files_of(run) for run in runs or []]  # type: ignore[misc]
