@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "docs" / "performance.md"
 RECORD = PAGE.with_suffix(".json")
-MARK = "def measure("
+MARK = "\ndef measure("
 GROWTH = "reference_growth"
 INTRODUCTION = """# Performance
 
