@@ -95,7 +95,8 @@ def take_termination_as_interrupt() -> None:
     """Let a `kill` or a closed terminal end the command as Ctrl-C does: it tidies up and says how to go on."""
     for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
         number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup asks for it to be ignored
+        is_unwanted = name == "SIGHUP" and number is not None and signal.getsignal(number) == signal.SIG_IGN  # nohup
+        if number is not None and not is_unwanted:
             signal.signal(number, _interrupt)
 
 
