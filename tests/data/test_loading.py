@@ -182,6 +182,16 @@ def test_an_error_does_not_keep_the_workers_alive():
     assert set(multiprocessing.active_children()) <= before
 
 
+def test_closed_batches_leave_no_process_behind_and_go_on_where_they_were():
+    before, whole = set(multiprocessing.active_children()), batches_of(labelled(), workers=2)
+    first = take(whole, 3)
+    assert set(multiprocessing.active_children()) > before
+    whole.close()
+    assert set(multiprocessing.active_children()) <= before
+    assert_same(first + take(whole, 2), take(batches_of(labelled(), workers=0), 5))
+    whole.close()
+
+
 def test_auto_workers_are_none_in_memory_and_at_most_eight_otherwise(monkeypatch):
     assert auto_workers(FeatureRows(torch.zeros(3, 2))) == 0
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(3)), raising=False)

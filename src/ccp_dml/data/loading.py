@@ -53,7 +53,7 @@ class TrainingBatches:
         pin_memory: bool = False,
     ) -> None:
         self.sampler = sampler
-        self._loader = _loader(data, _TrainingRequests(sampler, seed), workers, pin_memory, persistent=True)
+        self._loader = _loader(data, _TrainingRequests(sampler, seed), workers, pin_memory)
         self._iterator: Iterator[Batch | UserError] | None = None
 
     def __iter__(self) -> "TrainingBatches":
@@ -71,7 +71,15 @@ class TrainingBatches:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.sampler.load_state_dict(state)
-        self._iterator = None  # what was prepared for the old place is of no use
+        self.close()  # what was prepared for the old place is of no use
+
+    def close(self) -> None:
+        """End the loader processes now. The next batch would start others.
+
+        Whoever is done must not leave it to the garbage collector: a process that is forked in the meantime has a copy
+        of the garbage, and complains that the loaders which it finds there are not its own.
+        """
+        self._iterator = None
 
 
 def evaluation_batches(
@@ -97,7 +105,7 @@ def load_rows(
         return  # a range of rows may be empty, and splitting it would give one empty batch
     seeds_of_batches = itertools.repeat(None) if seeds is None else map(Tensor.tolist, seeds.split(batch_size))
     requests = list(zip(map(Tensor.tolist, rows.split(batch_size)), seeds_of_batches, strict=False))
-    loader = _loader(data, requests, min(workers, len(requests)), pin_memory=False, persistent=False)
+    loader = _loader(data, requests, min(workers, len(requests)), pin_memory=False)
     yield from map(_checked, loader)
 
 
@@ -175,7 +183,7 @@ class _RequestedBatches(Dataset[Batch | UserError]):
 
 
 def _loader(
-    data: LabelledSet, requests: Iterable[Request], workers: int, pin_memory: bool, persistent: bool
+    data: LabelledSet, requests: Iterable[Request], workers: int, pin_memory: bool
 ) -> "DataLoader[Batch | UserError]":
     return DataLoader(
         _RequestedBatches(data),
@@ -183,7 +191,6 @@ def _loader(
         sampler=requests,
         num_workers=workers,
         pin_memory=pin_memory,
-        persistent_workers=persistent and workers > 0,
         generator=torch.Generator().manual_seed(0),  # seeds the workers, which draw nothing; else from global state
     )
 

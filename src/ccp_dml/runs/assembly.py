@@ -95,7 +95,7 @@ class TrainingRun:
                 f"{len(sampler.small_classes)} training classes have fewer than {train.images_per_class} images; "
                 "their images repeat within a batch."
             )
-        batches = TrainingBatches(
+        self.batches = TrainingBatches(
             learned, sampler, derive_seed(seed, "batches"), self.workers, pin_memory=fabric.device.type == "cuda"
         )
         objective, self.proxies = build_objective(config, len(learned.class_names), steps_per_epoch=len(sampler))
@@ -127,7 +127,7 @@ class TrainingRun:
             self.wrapped_network,
             objective,
             wrapped_optimizer,
-            batches,
+            self.batches,
             self.evaluate,
             pull=pull,
             evaluate_every=train.evaluate_every,
@@ -202,6 +202,8 @@ class TrainingRun:
                 f"{error} Try a smaller optim.lr or run.precision=32-true, and look for broken inputs; the checkpoint "
                 "of the last evaluation is intact."
             ) from None
+        finally:
+            self.batches.close()
         self.network.load_state_dict(best)
 
     def embed_pool(self, problem: int) -> Tensor | Iterator[Tensor]:
