@@ -21,6 +21,7 @@ from ccp_dml.data.loading import (
 )
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.transforms import eval_transform, train_transform
+from ccp_dml.data.views import Unaugmented
 from ccp_dml.errors import UserError
 
 
@@ -194,6 +195,8 @@ def test_closed_batches_leave_no_process_behind_and_go_on_where_they_were():
 
 def test_auto_workers_are_none_in_memory_and_at_most_eight_otherwise(monkeypatch):
     assert auto_workers(FeatureRows(torch.zeros(3, 2))) == 0
+    assert auto_workers(Unaugmented(NoisySource(3), keep=True)) == 0
+    assert auto_workers(Unaugmented(NoisySource(3))) > 0
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(3)), raising=False)
     assert auto_workers(NoisySource(3)) == 3
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)

@@ -3,8 +3,18 @@ import pytest
 import torch
 
 from ccp_dml.data.features import FeatureRows
+from ccp_dml.data.folder import load_folder
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
-from ccp_dml.data.views import FeatureViews, Unaugmented, with_features, without_augmentation
+from ccp_dml.data.transforms import eval_transform
+from ccp_dml.data.views import (
+    KEPT_BYTES,
+    KEPT_SIDE,
+    FeatureViews,
+    Unaugmented,
+    fits_in_memory,
+    with_features,
+    without_augmentation,
+)
 from ccp_dml.foundation.randomness import seeds_of_rows
 
 SOURCE = FeatureRows(torch.zeros(4, 1))
@@ -72,3 +82,37 @@ def test_only_the_training_half_loses_its_augmentation():
     assert source.seeds == [None, torch.tensor([8])]
     assert isinstance(halves.train.source, Unaugmented)
     assert halves.train.source.signature(torch.tensor([0])) != source.signature(torch.tensor([0]))
+
+
+def test_small_image_files_are_read_once_and_look_as_before(image_folder, monkeypatch):
+    view = eval_transform(36, 32)
+    halves = load_folder(image_folder, train_transform=view, eval_transform=view)
+    plain, kept = without_augmentation(halves).train, without_augmentation(halves, 32).train
+    read = []
+    pixels = type(halves.train.source).pixels
+    monkeypatch.setattr(
+        type(halves.train.source), "pixels", lambda source, position: read.append(position) or pixels(source, position)
+    )
+    rows = torch.tensor([2, 0, 2])
+    seen = kept.load(rows, torch.tensor([5, 6, 7]))
+    assert sorted(set(read)) == sorted(set(halves.train.positions[rows].tolist()))
+    first = len(read)
+    later = kept.load(torch.tensor([0, 2]))
+    assert len(read) == first, "nothing is read twice"
+    kept.load(torch.tensor([0, 1]))
+    assert len(read) == first + 1
+    assert torch.equal(seen, plain.load(rows))
+    assert torch.equal(later, plain.load(torch.tensor([0, 2])))
+    seen.zero_()
+    assert torch.equal(kept.load(rows), plain.load(rows)), "a batch is a copy of what is kept"
+
+
+def test_only_few_and_small_image_files_are_kept(image_folder):
+    view = eval_transform(36, 32)
+    halves = load_folder(image_folder, train_transform=view, eval_transform=view)
+    sources = [without_augmentation(halves, side).train.source for side in (32, KEPT_SIDE + 1, None)]
+    assert [source.keep for source in sources] == [True, False, False]
+    assert not fits_in_memory(KEPT_BYTES // (3 * 32**2) + 1, 32)
+    assert fits_in_memory(KEPT_BYTES // (3 * 32**2), 32)
+    in_memory = LabelledSet(SOURCE, POSITIONS, torch.tensor([1, 0]), ("a", "b"))
+    assert not without_augmentation(DataHalves(in_memory, TestSet(in_memory)), 32).train.source.keep

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ccp_dml.data.labelled import LabelledSet, Source
 from ccp_dml.data.sampler import ClassBalancedBatches
-from ccp_dml.data.views import FeatureViews
+from ccp_dml.data.views import FeatureViews, Unaugmented
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.process_group import ALONE, Processes, usable_cores
 from ccp_dml.foundation.randomness import seeds_of_rows
@@ -23,7 +23,8 @@ def auto_workers(source: Source, shared_by: int = 1) -> int:
 
     Where the cores are `shared_by` several training processes, each has its part of the loaders, and at least one.
     """
-    return 0 if source.in_memory else max(1, min(usable_cores(), 8 * shared_by) // shared_by)
+    is_kept = isinstance(source, Unaugmented) and source.keep
+    return 0 if source.in_memory or is_kept else max(1, min(usable_cores(), 8 * shared_by) // shared_by)
 
 
 def loader_processes(wanted: int | None, source: Source, shared_by: int = 1) -> int:

@@ -7,8 +7,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ccp_dml.data.images import ImageFiles
 from ccp_dml.data.labelled import DataHalves, LabelledSet, Source
 from ccp_dml.foundation.digests import digest
+
+KEPT_SIDE = 64
+"""Of larger images a pass of the network takes longer than decoding, which loader processes do meanwhile."""
+KEPT_BYTES = 1 << 28
 
 
 class FeatureViews:
@@ -58,17 +63,35 @@ def with_features(data: LabelledSet, views: np.ndarray) -> LabelledSet:
 
 
 class Unaugmented:
-    """A source that ignores seeds: every item always looks the same."""
+    """A source that ignores seeds: every item always looks the same.
 
-    def __init__(self, source: Source) -> None:
+    Args:
+        source: where the items come from.
+        keep: hold what has been loaded in memory. A training asks for each item hundreds of times; decoding a small
+            image file takes longer than a small network's pass.
+    """
+
+    def __init__(self, source: Source, *, keep: bool = False) -> None:
         self.source = source
         self.in_memory = source.in_memory
+        self.keep = keep
+        self._kept: tuple[Tensor, Tensor] | None = None  # inputs (N, ...), and which of them have been loaded (N,)
 
     def __len__(self) -> int:
         return len(self.source)
 
     def load(self, positions: Tensor, seeds: Tensor | None) -> Tensor:  # noqa: ARG002 that is its purpose
-        return self.source.load(positions, None)
+        if not self.keep:
+            return self.source.load(positions, None)
+        if self._kept is None:
+            like = self.source.load(positions[:1], None)
+            self._kept = like.new_empty((len(self), *like.shape[1:])), torch.zeros(len(self), dtype=torch.bool)
+        inputs, loaded = self._kept
+        missing = positions[~loaded[positions]].unique()
+        if len(missing):
+            inputs[missing] = self.source.load(missing, None)
+            loaded[missing] = True
+        return inputs[positions]
 
     def name(self, position: int) -> str:
         return self.source.name(position)
@@ -80,6 +103,13 @@ class Unaugmented:
         return digest("unaugmented", self.source.signature(positions))
 
 
-def without_augmentation(halves: DataHalves) -> DataHalves:
-    """Switch augmentation off; only the training half has any."""
-    return replace(halves, train=replace(halves.train, source=Unaugmented(halves.train.source)))
+def without_augmentation(halves: DataHalves, side: int | None = None) -> DataHalves:
+    """Switch augmentation off; only the training half has any. Files whose views of `side` are small are read once."""
+    source = halves.train.source
+    keep = isinstance(source, ImageFiles) and side is not None and fits_in_memory(len(source), side)
+    return replace(halves, train=replace(halves.train, source=Unaugmented(source, keep=keep)))
+
+
+def fits_in_memory(images: int, side: int) -> bool:
+    """Tell whether square images of `side` pixels are so small, and all together so few, that they are best kept."""
+    return side <= KEPT_SIDE and images * 3 * side**2 <= KEPT_BYTES

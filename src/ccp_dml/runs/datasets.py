@@ -57,7 +57,9 @@ def build_data(data: DataConfig) -> DataHalves:
         refuse_unused_augmentation(data)
         halves = DATASETS[data.name](with_sizes(data))
     halves = halves if data.classes is None else first_classes(halves, data.classes)
-    return without_augmentation(halves) if data.augment == "none" else halves
+    if data.augment != "none":
+        return halves
+    return without_augmentation(halves, None if data.name in AUGMENTED_BY_THEMSELVES else with_sizes(data).pixels[1])
 
 
 @naming_keys("data")
