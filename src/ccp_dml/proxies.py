@@ -10,13 +10,19 @@ from torch import Tensor, nn
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, Processes
-from ccp_dml.functional.distances import clip_normalise, l2_normalise, pairwise_distances
+from ccp_dml.functional.distances import at_least_float32, clip_normalise, l2_normalise, pairwise_distances
 from ccp_dml.functional.geometry import mean_distance_within
 from ccp_dml.functional.kcenter import covering_radius, first_picks, greedy_k_center
 from ccp_dml.functional.row_gradients import as_rows
 
 Space = Literal["raw", "normalised"]
 ProxyLength = Literal["embedded", "unit"]
+PairWeight = float | Literal["balanced"]
+
+BALANCE = (
+    3.0  # of 1, 3 and 6, the smallest with which CCP was above each of the four losses: docs/results_characters.md
+)
+LARGEST_WEIGHT = 100.0  # a batch with hardly an active pair must not drown the proxies
 
 
 class ClassProxies(nn.Module):
@@ -299,10 +305,11 @@ class ProxyObjective(nn.Module):
     Args:
         loss: any loss with the reference-set signature.
         proxies: trained together with the network.
-        pair_weight: 0.1 as in the authors' code; 0 is the paper's text.
+        pair_weight: 0.1 as in the authors' code; 0 is the paper's text; "balanced" finds it anew in each step, see
+            `balanced_weight`.
     """
 
-    def __init__(self, loss: nn.Module, proxies: ClassProxies, pair_weight: float = 0.1) -> None:
+    def __init__(self, loss: nn.Module, proxies: ClassProxies, pair_weight: PairWeight = 0.1) -> None:
         super().__init__()
         self.loss, self.proxies, self.pair_weight = loss, proxies, pair_weight
 
@@ -310,7 +317,31 @@ class ProxyObjective(nn.Module):
         if not self.proxies.placed:
             within_batch: Tensor = self.loss(embeddings, labels)
             return within_batch
+        embeddings = at_least_float32(embeddings)  # gradients of half precision would be too coarse to be compared
         loss: Tensor = self.loss(embeddings, labels, *self.proxies())
         if self.pair_weight:
-            loss = loss + self.pair_weight * self.loss(embeddings, labels)
+            within_batch = self.loss(embeddings, labels)
+            weight: float | Tensor
+            if self.pair_weight == "balanced":
+                weight = balanced_weight(loss, within_batch, embeddings)
+            else:
+                weight = self.pair_weight
+            loss = loss + weight * within_batch
         return loss
+
+
+def balanced_weight(against_proxies: Tensor, within_batch: Tensor, embeddings: Tensor) -> Tensor:
+    """Weigh the loss inside the batch so that it pulls `BALANCE` times as hard at the embeddings (B, D) as proxies do.
+
+    Losses differ in how they grow with the number of references (D18: a sum, a mean of the active pairs, a logarithm),
+    so that no fixed weight suits all of them. What both terms do to the embeddings is comparable: the norms of their
+    gradients. The batch has the larger part, because proxies are soon behind the network that they were chosen with.
+    """
+    if not embeddings.requires_grad:  # nothing learns, so there is nothing to balance
+        return embeddings.new_ones(())
+    of_proxies, of_batch = (
+        torch.linalg.vector_norm(torch.autograd.grad(term, embeddings, retain_graph=True)[0]).detach()
+        for term in (against_proxies, within_batch)
+    )
+    weight = (BALANCE * of_proxies / of_batch).clamp(max=LARGEST_WEIGHT)
+    return torch.where(of_batch > 0, weight, torch.zeros_like(weight))

@@ -192,7 +192,9 @@ class CcpConfig(ConfigSection):
     )
     check_every: int = Field(10, ge=1, description="steps between two looks at the staleness; with until = stale")
     steps_per_problem: int = Field(100, ge=1, description="with until = steps")
-    pair_weight: float = Field(0.1, ge=0, description="weight of the loss inside the batch (D4)")
+    pair_weight: Annotated[float, Field(ge=0)] | Literal["balanced"] = Field(
+        0.1, description="weight of the loss inside the batch; balanced: by its gradient, anew in each step (D4)"
+    )
     proxy_length: Literal["embedded", "unit"] = Field(
         "embedded", description="how long new proxies are: as the network embeds (D7), or 1 (D31)"
     )
