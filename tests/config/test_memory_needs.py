@@ -1,7 +1,7 @@
 import pytest
 
 from ccp_dml.config.layers import resolve
-from ccp_dml.config.memory_needs import machine_memory, memory_needs, refuse_too_large
+from ccp_dml.config.memory_needs import memory_needs, refuse_too_large
 from ccp_dml.errors import UserError
 
 
@@ -23,7 +23,3 @@ def test_too_much_is_refused_with_the_sum_and_its_parts():
         refuse_too_large(config("ccp.proxies_per_class=1000000"), 100, of_images=True, available=8 * 10**9)
     with pytest.raises(UserError, match=r"run\.workers"):
         refuse_too_large(config("run.workers=256"), 100, of_images=True, available=8 * 10**9)
-
-
-def test_a_machine_knows_its_memory():
-    assert machine_memory() is None or machine_memory() > 10**8

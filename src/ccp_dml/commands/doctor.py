@@ -13,6 +13,7 @@ import typer
 
 from ccp_dml.commands.console import Json, out, print_json
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.machine import gigabytes, machine_memory, usable_cores
 
 LITTLE_ROOM = 2e9  # bytes
 OPTIONAL = ("optuna", "tensorboard", "mlflow", "wandb", "faiss", "onnxruntime", "matplotlib", "sklearn")
@@ -97,17 +98,15 @@ def computing() -> list[Finding]:
         seconds = perf_counter() - began
         text = f"{name} multiplies {'right' if right else 'wrong'} ({seconds * 1000:.0f} ms)"
         findings.append(Finding("device", text, right))
-    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    cores, threads = usable_cores(), torch.get_num_threads()
     text = f"{threads} of {cores} cores" + ("; more threads than cores make torch slow" if threads > cores else "")
     return [*findings, Finding("threads", text, threads <= cores)]
 
 
 def memory() -> list[Finding]:
     """Tell the memory of the machine."""
-    from ccp_dml.config.memory_needs import machine_memory
-
     size = machine_memory()
-    return [Finding("memory", "unknown" if size is None else f"{size / 1e9:.1f} GB")]
+    return [Finding("memory", "unknown" if size is None else gigabytes(size))]
 
 
 def disk() -> list[Finding]:
@@ -123,7 +122,7 @@ def disk() -> list[Finding]:
         except OSError as error:
             findings.append(Finding(name, f"{folder} cannot be written ({error.strerror})", fine=False))
             continue
-        text = f"{folder} can be written, {free / 1e9:.1f} GB are free"
+        text = f"{folder} can be written, {gigabytes(free)} are free"
         findings.append(Finding(name, text, free > LITTLE_ROOM))
     return findings
 

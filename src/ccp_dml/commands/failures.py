@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ccp_dml.errors import NonFiniteError, UserError
+from ccp_dml.foundation.machine import gigabytes
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 OF_THE_DISK = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.ESTALE}
@@ -72,7 +73,7 @@ def wanted_memory(error: Exception) -> str:
     if found is None:
         return ""
     count = found[1]
-    return f" ({int(count) / 1e9:.1f} GB at once)" if count else f" ({found[2] or found[3]} at once)"
+    return f" ({gigabytes(int(count))} at once)" if count else f" ({found[2] or found[3]} at once)"
 
 
 def named(error: OSError) -> str:

@@ -1,9 +1,8 @@
 """Estimate the memory that a run needs at least, and refuse it before it starts where the machine has less."""
 
-import os
-
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.machine import gigabytes, machine_memory
 from ccp_dml.proxies import pool_size
 
 FLOAT = 4  # bytes
@@ -41,16 +40,8 @@ def refuse_too_large(config: Config, classes: int, *, of_images: bool, available
     if available is None or total <= available:
         return
     largest = sorted(needs.items(), key=lambda item: -item[1])[:3]
-    parts = ", ".join(f"{key} {size / 1e9:,.1f} GB" for key, size in largest if size > total / 100)
+    parts = ", ".join(f"{key} {gigabytes(size)}" for key, size in largest if size > total / 100)
     raise UserError(
-        f"The settings need at least {total / 1e9:,.1f} GB of memory, and this machine has {available / 1e9:,.1f} GB "
+        f"The settings need at least {gigabytes(total)} of memory, and this machine has {gigabytes(available)} "
         f"({parts}); lower them."
     )
-
-
-def machine_memory() -> int | None:
-    """Tell the memory of this machine in bytes; None where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
-        return None

@@ -19,6 +19,7 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 from ccp_dml.data.transforms import ImageTransform, apply_seeded
 from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.digests import digest, file_digest
+from ccp_dml.foundation.machine import usable_cores
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -228,7 +229,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 def find_broken(paths: Sequence[Path]) -> dict[int, str]:
     """Decode all files in parallel threads; return index -> reason of those that cannot be decoded."""
-    with ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 1)) as threads:
+    with ThreadPoolExecutor(min(32, usable_cores() + 1)) as threads:
         reasons = threads.map(_why_broken, paths)
         return {index: reason for index, reason in enumerate(reasons) if reason is not None}
 

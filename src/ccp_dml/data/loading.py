@@ -11,7 +11,8 @@ from ccp_dml.data.labelled import LabelledSet, Source
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.views import FeatureViews, Unaugmented
 from ccp_dml.errors import UserError
-from ccp_dml.foundation.process_group import ALONE, Processes, usable_cores
+from ccp_dml.foundation.machine import usable_cores
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import seeds_of_rows
 
 Batch = tuple[Tensor, Tensor]  # inputs (B, ...), labels (B,)

@@ -9,7 +9,7 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from ccp_dml.foundation.process_group import usable_cores
+from ccp_dml.foundation.machine import usable_cores
 
 INTERRUPTED = 130
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.machine import gigabytes
 
 
 class MappedFiles:
@@ -32,10 +33,9 @@ class MappedFiles:
             os.posix_fallocate(handle, 0, count * dtype.itemsize)
             return torch.from_file(name, shared=True, size=count, dtype=dtype).view(*shape)
         except OSError as error:
-            gigabytes = count * dtype.itemsize / 1e9
             raise UserError(
-                f"{self.folder} has no room for {gigabytes:.1f} GB of proxies ({error.strerror}); make room on the "
-                "disk, or set run.proxies_on_disk=false."
+                f"{self.folder} has no room for {gigabytes(count * dtype.itemsize)} ({error.strerror}); make room on "
+                "the disk, or set `proxies_on_disk`=false."
             ) from None
         finally:
             os.close(handle)

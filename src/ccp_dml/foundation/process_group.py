@@ -149,11 +149,6 @@ class _Gather(torch.autograd.Function):
 ALONE = Processes()
 
 
-def usable_cores() -> int:
-    """Count the processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def started_together() -> int:
     """Count the processes that torchrun, or whatever sets its variables, started to train together."""
     return int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else 1

@@ -7,7 +7,6 @@ not touch the others. Nothing is lost when everything is killed: each run's fold
 """
 
 import multiprocessing
-import os
 import pickle
 import signal
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ccp_dml.foundation.machine import usable_cores
 from ccp_dml.plans.messages import (
     Assignment,
     Evaluated,
@@ -217,7 +217,7 @@ def dismiss(crew: Sequence[Worker]) -> None:
 
 def machine_shares(workers: int) -> list[Share]:
     """Divide the machine among workers: cores are shared out, CUDA devices are given in turn."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     devices = torch.cuda.device_count()
     threads = max(1, min(torch.get_num_threads(), cores // max(1, workers)))
     return [Share(workers, threads, f"cuda:{number % devices}" if devices else None) for number in range(workers)]

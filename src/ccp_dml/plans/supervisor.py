@@ -5,7 +5,6 @@ with it, and Dask gives the run to another worker, which goes on from the last c
 that it is dead, the new owner's token keeps this one's child from writing (`records.ownership`).
 """
 
-import os
 import socket
 import threading
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 
 from distributed import Queue, Worker, get_client, get_worker
 
+from ccp_dml.foundation.machine import usable_cores
 from ccp_dml.plans.child import Child, Place
 from ccp_dml.plans.messages import (
     Assignment,
@@ -113,7 +113,7 @@ def child_in(place: Place) -> Child:
 def share_of_machine(places: dict[str, int]) -> Share:
     """Divide this machine's cores among the runs that its workers may train at once."""
     worker = get_worker()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     at_once = places.get(host_of(worker.address), worker.state.nthreads)
     return Share(workers=at_once, threads=max(1, cores // at_once), device=None)
 

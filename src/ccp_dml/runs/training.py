@@ -38,7 +38,7 @@ except ImportError:  # Windows keeps no such count
     resource = None  # type: ignore[assignment]
 
 
-@naming_keys("data", "model", "train")
+@naming_keys("data", "model", "train", "run")
 def train(
     config: Config,
     logbook: Logbook,

@@ -1,6 +1,5 @@
 """A trained network with everything that belongs to it: preprocessing, class names, certificate."""
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +22,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import save_weights
 from ccp_dml.foundation.digests import digest, tensor_digest
 from ccp_dml.foundation.files import atomic_folder, write_json
+from ccp_dml.foundation.machine import usable_cores
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
@@ -88,7 +88,7 @@ class EmbeddingModel:
         self.preprocessing = preprocessing
         self.description = description
         self.fabric = fabric
-        self.digest = content_digest(network, preprocessing, description)
+        self.digest = model_digest(network, preprocessing, description)
         self._load = preprocessing.load
         self._one_batch_at_a_time = threading.Lock()  # two forward passes at once would fight for the same cores
         self._calls = threading.local()
@@ -340,11 +340,7 @@ def expanded(path: Path) -> list[Path]:
     raise UserError(f"{path} holds no images ({', '.join(sorted(SUFFIXES))}); give a folder that does.")
 
 
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def content_digest(network: Embedder, preprocessing: Preprocessing, description: Description) -> str:
+def model_digest(network: Embedder, preprocessing: Preprocessing, description: Description) -> str:
     """Tell models apart by what they compute (weights, constants, architecture, preprocessing), not by their name."""
     constants = [(f"constant {name}", value) for name, value in network.named_buffers()]
     weights = tensor_digest([*network.state_dict().items(), *constants])

@@ -18,6 +18,7 @@ from torchvision.transforms.v2.functional import resize
 from ccp_dml.data.images import decode, decode_pixels, encode_ppm, find_broken
 from ccp_dml.data.published.inventory import Inventory
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.machine import usable_cores
 
 QUALITY = 95
 _FOLDER = re.compile(r"cached-(\d+)(-pixels)?")
@@ -47,7 +48,7 @@ def build_cache(
             _store(path, target, side, as_pixels)
 
     paths = [entry.path for entry in inventory.entries]
-    threads = ThreadPoolExecutor(os.cpu_count())  # Pillow works outside Python's lock
+    threads = ThreadPoolExecutor(usable_cores())  # Pillow works outside Python's lock
     try:
         for done, _ in enumerate(threads.map(store, paths), start=1):
             report(done, len(paths))
