@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.benchmark import benchmark
 from ccp_dml.commands.cache import cache
 from ccp_dml.commands.certify import certify
 from ccp_dml.commands.config import config
@@ -17,6 +16,8 @@ from ccp_dml.commands.doctor import doctor
 from ccp_dml.commands.evaluate import evaluate
 from ccp_dml.commands.failures import explain, ways_on
 from ccp_dml.commands.listing import list_things
+from ccp_dml.commands.many_runs.benchmark import benchmark
+from ccp_dml.commands.many_runs.study import study
 from ccp_dml.commands.report import report
 from ccp_dml.commands.serving.compare import compare
 from ccp_dml.commands.serving.embed import embed
@@ -24,7 +25,6 @@ from ccp_dml.commands.serving.export import export
 from ccp_dml.commands.serving.index import index_app
 from ccp_dml.commands.serving.search import search
 from ccp_dml.commands.serving.serve import serve
-from ccp_dml.commands.study import study
 from ccp_dml.commands.train import train
 
 app = typer.Typer(

@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,17 +13,8 @@ from ccp_dml.commands.failures import WAY_ON
 from ccp_dml.errors import NonFiniteError, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ccp_dml.config.layers import Resolved
-    from ccp_dml.config.schema import Config, DataConfig
-    from ccp_dml.data.labelled import DataHalves
     from ccp_dml.foundation.process_group import Processes
-
-    LoadData = Callable[[DataConfig], DataHalves]
-
-OWN_DATA = ("folder", "csv")
-"""Recipes of one's own images, which leave open how to train on them."""
+    from ccp_dml.runs.start.wanted_run import LoadData, WantedRun
 
 SECONDS_FOR_LOADERS = 10.0
 """The processes that load images hold a killed run's lock until they notice that they are alone."""
@@ -71,6 +61,7 @@ def train(
     from ccp_dml.foundation.process_group import started_together
     from ccp_dml.records.logbook import free_folder
     from ccp_dml.runs.datasets import build_data, remember_last
+    from ccp_dml.runs.start.wanted_run import wanted_run
 
     if started_together() > 1 and out_folder is None:
         raise UserError("Several processes need --out DIR, the folder of the run that they train together.")
@@ -93,85 +84,8 @@ def train(
     return None
 
 
-@dataclass(frozen=True)
-class WantedRun:
-    """A configuration as it will be kept, and what to say about it."""
-
-    config: "Config"
-    notes: tuple[str, ...] = ()
-
-
-def wanted_run(
-    recipes: list[str], settings: list[str], seed: int | None, load_data: "LoadData", final: Path | None = None
-) -> WantedRun:
-    """Resolve what was typed, and fit to the data what was not; with `final`, take what that run has found.
-
-    Raises where a recipe or a setting would have no effect, or another than was meant.
-    """
-    from ccp_dml.config.layers import resolve
-    from ccp_dml.config.readers import (
-        method_note,
-        refuse_disorder,
-        refuse_unread,
-        refuse_without_data,
-        written_by_user,
-    )
-    from ccp_dml.runs.datasets import with_sizes
-    from ccp_dml.runs.loss_arguments import complete
-    from ccp_dml.runs.start.fitting import FITTED, fit_to_data
-
-    refuse_disorder(recipes)
-    if final is not None:
-        return WantedRun(complete(final_config(final, recipes, settings, seed)))
-    resolved = resolve(recipes, settings, seed)
-    refuse_without_data(resolved, recipes, settings)
-    written = written_by_user(resolved)
-    config = complete(resolved.config)
-    refuse_unread([config], written)
-    refuse_without_mode(resolved)
-    config = config.model_copy(update={"data": with_sizes(config.data)})
-    notes = [method_note(resolved)]
-    if config.data.name in FITTED:
-        config, fitted = fit_to_data(config, load_data(config.data), written)
-        notes += fitted
-    return WantedRun(config, tuple(filter(None, notes)))
-
-
-def final_config(run: Path, recipes: list[str], settings: list[str], seed: int | None) -> "Config":
-    """Take the configuration of `run` for a training on every class; recipes may name what it was, and nothing else."""
-    from ccp_dml.config.layers import SETTING, flatten, parse_setting, resolve
-    from ccp_dml.config.readers import refuse_unread
-    from ccp_dml.records import layout
-    from ccp_dml.runs.start.final import SAME, final_settings
-
-    found = final_settings(run)
-    config = resolve([str(run / layout.CONFIG)], [*found, *settings], seed).config
-    values, named = dict(flatten(config.as_tables())), resolve(recipes)
-    for key in SAME:
-        other = dict(flatten(named.config.as_tables())).get(key)
-        if key in named.origins and other != values.get(key):
-            raise UserError(
-                f"--final {run}: the run has {key} = {values.get(key)!r}, not {other!r} ({named.origins[key]}); leave "
-                "the recipes out."
-            )
-    keys = [key for text in settings for key, _ in flatten(parse_setting(text).tables)]
-    refuse_unread([config], {key: f"{SETTING}{key}" for key in keys})
-    return config
-
-
-def refuse_without_mode(resolved: "Resolved") -> None:
-    """Raise if the backbone of one's own data would start from random weights because nobody said how to train."""
-    model, data = resolved.config.model, resolved.config.data.name
-    if resolved.origins.get("model.backbone") in OWN_DATA and not (model.pretrained or model.weights):
-        raise UserError(
-            f"Say how to train, as in `ccp train {data} frozen c2-ccp`: `frozen` trains a head on a pretrained network "
-            "in minutes; `top` its last stages, too; `finetune` all of it; `scratch` a small network from nothing. Or "
-            "set model.weights=FILE or model.pretrained=true. See docs/modes.md."
-        )
-
-
 def train_in(
-    folder: Path, wanted: WantedRun | None, resume: bool, load_data: "LoadData", trust_code: bool = False
+    folder: Path, wanted: "WantedRun | None", resume: bool, load_data: "LoadData", trust_code: bool = False
 ) -> None:
     """Train in `folder`, which no other run may use, together with the processes that torchrun has started, if any.
 
@@ -204,7 +118,7 @@ def train_in(
 def train_with(
     processes: "Processes",
     folder: Path,
-    wanted: WantedRun | None,
+    wanted: "WantedRun | None",
     resume: bool,
     load_data: "LoadData",
     trust_code: bool = False,

@@ -1,12 +1,34 @@
 """Train on every class with what an earlier run has found: for production, when there is nothing more to measure."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from ccp_dml.config.layers import SETTING, flatten, parse_setting, resolve
+from ccp_dml.config.readers import refuse_unread
+from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
+from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder
 
 SAME = ("data.name", "loss.name", "ccp.mode", "model.backbone")
 """What recipes beside `--final RUN` must not choose otherwise than the run did."""
+
+
+def final_config(run: Path, recipes: Sequence[str], settings: Sequence[str], seed: int | None) -> Config:
+    """Take the configuration of `run` for a training on every class; recipes may name what it was, and nothing else."""
+    found = final_settings(run)
+    config = resolve([str(run / layout.CONFIG)], [*found, *settings], seed).config
+    values, named = dict(flatten(config.as_tables())), resolve(recipes)
+    for key in SAME:
+        other = dict(flatten(named.config.as_tables())).get(key)
+        if key in named.origins and other != values.get(key):
+            raise UserError(
+                f"--final {run}: the run has {key} = {values.get(key)!r}, not {other!r} ({named.origins[key]}); leave "
+                "the recipes out."
+            )
+    keys = [key for text in settings for key, _ in flatten(parse_setting(text).tables)]
+    refuse_unread([config], {key: f"{SETTING}{key}" for key in keys})
+    return config
 
 
 def final_settings(folder: Path) -> list[str]:

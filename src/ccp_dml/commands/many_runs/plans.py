@@ -57,7 +57,7 @@ def train_plan(
 
     `done` of `total` runs need no training; `train` gets the runner and a watcher.
     """
-    from ccp_dml.commands.plan_progress import PlanProgress
+    from ccp_dml.commands.many_runs.plan_progress import PlanProgress
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.foundation.locks import lock
     from ccp_dml.plans.rehearsal import refuse_other_backbones, refuse_other_data, rehearse

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ccp_dml.commands.console import Json, Settings, out, print_json
-from ccp_dml.commands.plans import (
+from ccp_dml.commands.many_runs.plans import (
     Cluster,
     PlanEntry,
     ShowPlan,
@@ -60,7 +60,7 @@ def benchmark(
     from ccp_dml.benchmark.protocols import plan_conventional, plan_mlrc
     from ccp_dml.benchmark.request import default_folder, extend
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
-    from ccp_dml.plans.plan import refuse_changed, refuse_unread_settings, state_of
+    from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings, state_of
     from ccp_dml.plans.runner import execute
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import BenchmarkFolder, BenchmarkRequest, write_request
@@ -71,7 +71,7 @@ def benchmark(
     whole = extend(folder, wanted)
     planned = (plan_mlrc if protocol is ProtocolName.mlrc else plan_conventional)(whole, folder)
     refuse_unread_settings([one.run for one in planned], settings or [])
-    refuse_changed([one.run for one in planned])
+    refuse_other_settings([one.run for one in planned])
     labels = [recipe_label(method) for method in wanted.methods]
     asked_for = [one for one in planned if one.method in labels and one.repeat < repeats]
     if plan:

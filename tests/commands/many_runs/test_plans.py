@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ccp_dml.commands.plans import (
+from ccp_dml.commands.many_runs.plans import (
     PlanEntry,
     chosen_runner,
     failed_values,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ccp_dml.commands.console import Json, Settings, err, out, print_json
-from ccp_dml.commands.plans import (
+from ccp_dml.commands.many_runs.plans import (
     Cluster,
     PlanEntry,
     ShowPlan,
@@ -71,7 +71,7 @@ def study(
     - `ccp study search --loss ms --trials 40 --workers 2`
     """
     from ccp_dml.config.recipes import parse_data, parse_losses
-    from ccp_dml.plans.plan import refuse_changed, refuse_unread_settings
+    from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings
     from ccp_dml.records import layout
     from ccp_dml.reports.study import write_study_report  # before hours of training, should it not be there
     from ccp_dml.studies.request import StudyRequest, refuse_other_study, write_down
@@ -91,7 +91,7 @@ def study(
     refuse_other_study(folder, request)
     planned = chosen.plan(request, folder)
     refuse_unread_settings([one.run for one in planned.runs], request.run_settings)
-    refuse_changed([one.run for one in planned.runs])
+    refuse_other_settings([one.run for one in planned.runs])
     if plan:
         entries = [PlanEntry(one.run, one.coordinates) for one in planned.runs]
         return show_plan(entries, folder, as_json, planned.note)

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from ccp_dml.commands.console import AS_IT_IS
-from ccp_dml.commands.plan_progress import PlanProgress
+from ccp_dml.commands.many_runs.plan_progress import PlanProgress
 from ccp_dml.plans.plan import plan_run
 
 RESULT = {"test": {"map_at_r": 0.25}, "best_step": 50, "steps": 100}
