@@ -46,3 +46,24 @@ def test_digits_and_colours_are_chosen_by_the_caller() -> None:
     assert words.megabytes(1_250_000, 1) == "1.2 MB"
     assert words.style_class(None) == ""
     assert words.style_class(1) != words.style_class(2) != words.class_colour(2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (
+            {"loss.name": "c2", "ccp.mode": "alternating", "ccp.proxies_per_class": 8},
+            "C2 with CCP, 8 proxies per class",
+        ),
+        ({"loss.name": "ms", "ccp.mode": "alternating", "ccp.proxies_per_class": 1}, "MS with CCP, 1 proxy per class"),
+        (
+            {"loss.name": "c2", "ccp.mode": "one-problem", "ccp.proxies_per_class": 8},
+            "C2 with 8 proxies per class, chosen once",
+        ),
+        ({"loss.name": "triplet", "ccp.mode": "off", "ccp.proxies_per_class": 8}, "triplet alone"),
+        ({"loss.name": "c1", "xbm.enabled": True, "xbm.memory_batches": 50}, "C1 with a memory of 50 batches"),
+        ({}, "unknown loss alone"),
+    ],
+)
+def test_the_method_is_told_in_words(settings: dict[str, Any], text: str) -> None:
+    assert words.method_text(settings) == text

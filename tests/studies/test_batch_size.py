@@ -42,4 +42,4 @@ def test_a_study_that_is_not_finished_concludes_from_what_there_is(ask, tmp_path
     assert (without.x, with_ccp.x) == ([8, 12], [8])
     assert without.y == pytest.approx([100 * one["test"]["map_at_r"] for one in results(plan, method="c2")])
     gain = 100 * (found.rows[1]["test_map_at_r"] - found.rows[0]["test_map_at_r"])
-    assert f"at 8, {gain:+.2f} points (one pair of runs: noise unknown)" in found.paragraph
+    assert f"at 8, {gain:+.2f} points in one pair of runs, which tells nothing about chance" in found.paragraph

@@ -44,4 +44,4 @@ def test_the_grid_equals_the_results(ask, tmp_path):
             assert test.values[row][column] == pytest.approx(100 * one["test"]["map_at_r"])
     best = max(found.rows, key=lambda row: row["validation_map_at_r"])
     assert f"P = {best['proxies']} and b = {best['pool']}" in found.paragraph
-    assert "noise is unknown" in found.paragraph
+    assert "tells nothing about chance" in found.paragraph

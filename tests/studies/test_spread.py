@@ -1,11 +1,10 @@
-"""What a study may say about noise."""
+"""What a study may say about its runs."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from ccp_dml.evaluation import Spread
-from ccp_dml.studies.spread import Difference, at, difference, in_words
+from ccp_dml.studies.spread import at, difference, in_words
 from ccp_dml.studies.study import FinishedRun
 
 
@@ -18,20 +17,16 @@ def test_runs_are_compared_seed_by_seed():
     better = [run(0, 0.21), run(1, 0.33), run(2, 0.27), run(5, 0.99)]
     worse = [run(2, 0.25), run(0, 0.20), run(1, 0.30)]
     found = difference(better, worse)
-    assert found.spread.n == 3
-    assert found.mean == pytest.approx(2.0)  # points: 1, 3 and 2
-    assert found.spread.sd == pytest.approx(1.0)
+    assert found.pairs == 3
+    assert found.mean == pytest.approx(0.02)  # 1, 3 and 2 points, with a deviation of one point
     low, high = found.interval  # Student's t with 2 degrees of freedom: 4.3027
-    assert (low, high) == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), abs=1e-3)
-    assert found.is_within_noise
-    assert difference(better, worse, "validation").mean == pytest.approx(1.0)
+    assert (low, high) == pytest.approx((0.02 - 0.043027 / 3**0.5, 0.02 + 0.043027 / 3**0.5), abs=1e-5)
+    assert not found.is_clear
+    assert difference(better, worse, "validation").mean == pytest.approx(0.01)
     assert difference(better, [run(7, 0.1)]) is None
 
 
-def test_the_words_say_what_is_known():
-    assert str(Difference(Spread(2.0, 0.1, 5))) == "+2.00 points (n = 5, 95 % interval +1.88 to +2.12: beyond noise)"
-    assert str(Difference(Spread(-0.1, 0.5, 2))).endswith("within noise)")
-    assert str(Difference(Spread(1.0, None, 1))) == "+1.00 points (one pair of runs: noise unknown)"
+def test_the_words_say_how_many_runs_there_are():
     assert in_words([19.0, 21.0]) == "20.0 ± 1.4 (n = 2)"
     assert in_words([19.04]) == "19.0 (n = 1)"
 

@@ -64,7 +64,7 @@ def headline(table: BenchmarkTable) -> dict[str, Any] | None:
         return None
     row, cell = best[0]
     lead = cell.score.mean - first.score.mean if first is not None and row is not table.rows[0] else None
-    verdict = None if cell.difference is None else f"Against {cell.baseline}: {difference_text(cell.difference)}"
+    verdict = None if cell.difference is None else f"Against {cell.baseline}: {difference_text(cell.difference)}."
     return {
         "method": row.label,
         "group": column.group,

@@ -78,7 +78,7 @@ def comparisons(columns: Sequence[Column], rows: Sequence[TableRow]) -> list[str
             cell = row.cells[place]
             if column.metric == HEADLINE and cell is not None and cell.difference is not None:
                 what = f"{row.method} against {cell.baseline}, {column.title} ({column.group})"
-                found.append(f"{what}: {difference_text(cell.difference)}")
+                found.append(f"{what}: {difference_text(cell.difference)}.")
     return found
 
 

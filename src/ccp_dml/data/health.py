@@ -30,6 +30,19 @@ class HalfHealth:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """One thing that was found, of several images, groups of images or classes."""
+
+    what: str  # with the number before it, a sentence
+    names: list[str]
+    spoils_results: bool = False
+
+    @property
+    def sentence(self) -> str:
+        return f"{len(self.names):,} {self.what}"
+
+
+@dataclass(frozen=True)
 class DataHealth:
     """What was found in a data set; names are paths as they were given, classes by their names."""
 
@@ -45,24 +58,22 @@ class DataHealth:
     notes: tuple[str, ...]
 
     @property
-    def problems(self) -> list[str]:
-        """List in words what spoils results."""
-        counted = {
-            "images cannot be read": len(self.broken),
-            "test images are copies of training images": len(self.leaked),
-            "groups of equal files have different classes": len(self.copies_across_classes),
-        }
-        return [f"{number:,} {what}" for what, number in counted.items() if number]
+    def findings(self) -> list[Finding]:
+        """List what was found, the worst first."""
+        possible = [
+            Finding("images cannot be read", [f"{name} ({why})" for name, why in self.broken.items()], True),
+            Finding("test images are copies of training images", [f"{a} of {b}" for a, b in self.leaked], True),
+            Finding("groups of equal files have different classes", _joined(self.copies_across_classes), True),
+            Finding(f"classes have fewer than {SMALL_CLASS} images", self.small_classes),
+            Finding(f"images have a side below {TINY_SIDE} pixels", self.tiny),
+            Finding("groups of equal files are in the data", _joined(self.copies)),
+        ]
+        return [one for one in possible if one.names]
 
     @property
-    def remarks(self) -> list[str]:
-        """List in words what is worth knowing."""
-        counted = {
-            f"classes have fewer than {SMALL_CLASS} images": len(self.small_classes),
-            f"images have a side below {TINY_SIDE} pixels": len(self.tiny),
-            "groups of equal files are in the data": len(self.copies),
-        }
-        return [*(f"{number:,} {what}" for what, number in counted.items() if number), *self.notes]
+    def problems(self) -> list[str]:
+        """List in words what spoils results."""
+        return [one.sentence for one in self.findings if one.spoils_results]
 
 
 def check_data(source: Path) -> DataHealth:
@@ -109,6 +120,10 @@ def short_side(path: Path) -> int | None:
             return min(image.size)
     except (OSError, ValueError, Image.DecompressionBombError):
         return None
+
+
+def _joined(groups: Iterable[Sequence[str]]) -> list[str]:
+    return [" = ".join(group) for group in groups]
 
 
 def _as_is(pixels: object) -> object:

@@ -115,7 +115,7 @@ def verdicts(runs: Sequence[RunFolder], key: str = "map_at_r") -> list[str]:
         what = f"{method.label} against {baseline.label}, {SCORE_TITLES[key]}"
         difference = paired_difference(method.scores(key), baseline.scores(key))
         if difference is not None:
-            found.append(f"{what}: {difference_text(difference)}")
+            found.append(f"{what}: {difference_text(difference)}.")
         elif method.scores(key) and baseline.scores(key):
             found.append(f"{what}: no runs of equal fold and seed, so that nothing can be compared in pairs.")
     return found

@@ -18,7 +18,6 @@ from ccp_dml.records.run_folder import RunFolder, read_runs, run_labels
 from ccp_dml.reports import words
 from ccp_dml.reports.figures import palette
 from ccp_dml.reports.sections import curves, overview
-from ccp_dml.reports.sections.advice import advice
 from ccp_dml.reports.sections.certificate import certificate
 from ccp_dml.reports.sections.cost import cost
 from ccp_dml.reports.sections.embedding_map import embedding_maps
@@ -82,6 +81,24 @@ def render(runs: Sequence[RunFolder]) -> str:
 
 def fill(title: str, kind: str, sections: Sequence[Section]) -> str:
     """Make a page of the given sections; `kind` stands above the title and says what is reported."""
+    script = content_of(SCRIPTS)
+    return (
+        templates()
+        .get_template("report.html")
+        .render(
+            title=title,
+            kind=kind,
+            sections=sections,
+            style=Markup(palette.css() + content_of(STYLES)),
+            script=Markup(script),
+            script_hash=script_hash(script),
+            version=version("ccp-dml"),
+        )
+    )
+
+
+def templates() -> Environment:
+    """Set up Jinja for the templates of all pages: nothing is left out silently, and names are text, not markup."""
     jinja = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -90,23 +107,24 @@ def fill(title: str, kind: str, sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
     )
     jinja.filters.update(words.FILTERS)
-    script = _joined(SCRIPTS)
-    return jinja.get_template("report.html").render(
-        title=title,
-        kind=kind,
-        sections=sections,
-        style=Markup(palette.css() + _joined(STYLES)),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        version=version("ccp-dml"),
-    )
+    return jinja
+
+
+def content_of(files: Sequence[str]) -> str:
+    """Join style sheets or scripts of the templates' folder."""
+    return "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in files)
+
+
+def script_hash(script: str) -> str:
+    """Compute what a page's policy names a script by, so that no other script runs."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def sections_of_one(run: RunFolder) -> list[Section]:
     """Make the sections of the page about one run, in their order."""
     return present(
         overview.summary(run),
-        advice(run),
+        overview.advice(run),
         curves.curves([run]),
         curves.projections([run]),
         curves.problems(run),
@@ -137,7 +155,7 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
     for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
         parts = present(
             overview.summary(run),
-            advice(run),
+            overview.advice(run),
             curves.problems(run),
             gallery(run, leave_out=shared) if place in places_shown else None,
             confusion(run) if place in places_shown else None,
@@ -156,7 +174,3 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
 def present(*parts: Section | None) -> list[Section]:
     """Keep the sections that have something to show."""
     return [part for part in parts if part is not None]
-
-
-def _joined(files: Sequence[str]) -> str:
-    return "\n".join((TEMPLATES / file).read_text(encoding="utf-8") for file in files)

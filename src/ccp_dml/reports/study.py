@@ -1,7 +1,6 @@
 """Write what a study leaves for its readers: a table, pictures, a summary, and a page to explore offline."""
 
 import base64
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -20,10 +18,11 @@ from ccp_dml.reports.figures import palette
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.reports.figures.interactive import plotly_panel
 from ccp_dml.reports.figures.picture import write_picture
+from ccp_dml.reports.page import content_of, script_hash, templates
 from ccp_dml.reports.words import MISSING
 
-TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("report.css", "study.css")
+SCRIPTS = ("study.js",)
 
 
 @dataclass(frozen=True)
@@ -68,27 +67,23 @@ def as_markdown(report: StudyReport) -> str:
 
 def render(report: StudyReport, pictures: dict[str, str]) -> str:
     """Make the whole page. `pictures` are the figures' PNGs as data URIs, for readers without scripts."""
-    jinja = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    jinja = templates()
     jinja.filters["cell"] = cell
-    scripts = [get_plotlyjs(), (TEMPLATES / "study.js").read_text(encoding="utf-8")]
+    scripts = [get_plotlyjs(), content_of(SCRIPTS)]
     return jinja.get_template("study.html").render(
         report=report,
         pictures=pictures,
-        panels={figure.name: [as_json(plotly_panel(panel)) for panel in figure.panels] for figure in report.figures},
-        style=Markup(palette.css() + "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in STYLES)),
+        panels={
+            figure.name: [json_in_page(plotly_panel(panel)) for panel in figure.panels] for figure in report.figures
+        },
+        style=Markup(palette.css() + content_of(STYLES)),
         scripts=[Markup(script) for script in scripts],
-        script_hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
+        script_hashes=[script_hash(script) for script in scripts],
         version=version("ccp-dml"),
     )
 
 
-def as_json(value: Any) -> Markup:
+def json_in_page(value: Any) -> Markup:
     """Write JSON that may stand in a page: no `<` in it can end the element that holds it."""
     return Markup(json.dumps(value, allow_nan=False).replace("<", "\\u003c"))
 

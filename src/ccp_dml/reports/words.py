@@ -1,6 +1,7 @@
 """Write values as text, the same on pages, in tables and on the terminal."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ccp_dml.evaluation import PairedDifference
@@ -85,14 +86,26 @@ def class_colour(place: int) -> str:
     return colour_name(place, "classes")
 
 
+def method_text(settings: Mapping[str, Any]) -> str:
+    """Describe the method that dotted keys set, for example "C2 with CCP, 8 proxies per class"."""
+    name, mode = str(settings.get("loss.name", "unknown loss")), settings.get("ccp.mode", "off")
+    loss = name.upper() if len(name) <= 2 else name
+    if mode != "off":
+        number = settings.get("ccp.proxies_per_class")
+        proxies = f"{number} {'proxy' if number == 1 else 'proxies'} per class"
+        return f"{loss} with CCP, {proxies}" if mode == "alternating" else f"{loss} with {proxies}, chosen once"
+    memory = settings.get("xbm.enabled") and settings.get("xbm.memory_batches")
+    return f"{loss} with a memory of {memory} batches" if memory else f"{loss} alone"
+
+
 def difference_text(difference: PairedDifference) -> str:
-    """Say what a method has over another, and whether that is more than chance explains."""
+    """Say, in a clause, what a method has over another, and whether that is more than chance explains."""
     points = f"{100 * difference.mean:+.2f} points"
     if difference.interval is None:
-        return f"{points} in one pair of runs, which tells nothing about chance: train more repeats or folds."
+        return f"{points} in one pair of runs, which tells nothing about chance"
     low, high = (f"{100 * bound:+.2f}" for bound in difference.interval)
     verdict = ("better" if difference.mean > 0 else "worse") if difference.is_clear else "no clear difference"
-    return f"{points}, 95 % interval {low} to {high} (Student's t over {difference.pairs} pairs): {verdict}."
+    return f"{points}, 95 % interval {low} to {high} (Student's t over {difference.pairs} pairs): {verdict}"
 
 
 FILTERS = {

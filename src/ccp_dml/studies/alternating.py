@@ -9,6 +9,7 @@ from pydantic import Field
 from ccp_dml.config.recipes import ALONE, CCP, PROXY
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, HistogramGroup, Line, Lines, Panel
+from ccp_dml.reports.words import difference_text
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_words, mean_score, sd_score
 from ccp_dml.studies.study import (
@@ -107,7 +108,7 @@ def sentences(loss: str, runs: Sequence[FinishedRun]) -> list[str]:
     for other, name in ((PROXY, "proxies chosen once"), (ALONE, "the loss alone")):
         gain = difference(found[CCP], found[other])
         if gain is not None:
-            text.append(f"CCP against {name}: {gain}.")
+            text.append(f"CCP against {name}: {difference_text(gain)}.")
     lengths = [steps for run in found[CCP] for steps in steps_per_problem(run)]
     if lengths:
         text.append(

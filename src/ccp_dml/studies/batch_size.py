@@ -9,6 +9,7 @@ from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
+from ccp_dml.reports.words import difference_text
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, mean_score, sd_score
 from ccp_dml.studies.study import (
@@ -102,13 +103,13 @@ def sentence(loss: str, runs: Sequence[FinishedRun], sizes: Sequence[int]) -> st
     for size in sizes:
         gain = difference(at(runs, method=loss + CCP, batch=size), at(runs, method=loss, batch=size))
         if gain is not None:
-            gains.append(f"at {size}, {gain}")
+            gains.append(f"at {size}, {difference_text(gain)}")
     growth = []
     for ending, label in VARIANTS.items():
         small, large = (at(runs, method=loss + ending, batch=size) for size in (sizes[0], sizes[-1]))
         grown = difference(large, small) if len(sizes) > 1 else None
         if grown is not None:
-            growth.append(f"{label} {grown}")
+            growth.append(f"{label} {difference_text(grown)}")
     parts = [f"{loss}: what CCP adds to MAP@R on unseen classes: " + "; ".join(gains) + "."] if gains else []
     parts += [f"From {sizes[0]} to {sizes[-1]} images: " + "; ".join(growth) + "."] if growth else []
     return " ".join(parts)

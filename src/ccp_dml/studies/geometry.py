@@ -16,6 +16,7 @@ from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 from ccp_dml.records.layout import geometry_file
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Scatter
 from ccp_dml.reports.figures.map_panels import class_points
+from ccp_dml.reports.words import difference_text
 from ccp_dml.studies.embedding_geometry import SIDES, Geometry, measure, read_geometry, write_geometry
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference
@@ -158,7 +159,7 @@ def sentences(loss: str, runs: Sequence[FinishedRun], states: Sequence[State]) -
         text.append(f"{loss}, {side} classes: " + "; ".join(told) + ".")
     gain = difference(at(runs, method=loss + CCP), at(runs, method=loss))
     if gain is not None:
-        text.append(f"What CCP adds to MAP@R on unseen classes: {gain}.")
+        text.append(f"What CCP adds to MAP@R on unseen classes: {difference_text(gain)}.")
     return text
 
 

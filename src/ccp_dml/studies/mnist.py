@@ -19,6 +19,7 @@ from ccp_dml.records.planar_map import planar_problems
 from ccp_dml.records.problem_map import ProblemMap, evenly, read_problems
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
 from ccp_dml.reports.figures.map_panels import problem_panels
+from ccp_dml.reports.words import difference_text
 from ccp_dml.runs.illustrations.problem_recorder import FEWEST_IMAGES
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_words
@@ -219,7 +220,7 @@ def sentences(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[Sol
     for other, label in ((PROXY, "proxies chosen once"), (ALONE, "samples alone")):
         gain = difference(found[CCP], found[other])
         if gain is not None:
-            text.append(f"CCP against {label}: {gain}.")
+            text.append(f"CCP against {label}: {difference_text(gain)}.")
     return text
 
 

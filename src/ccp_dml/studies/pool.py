@@ -89,7 +89,7 @@ def grid_figure(loss: str, runs: Sequence[FinishedRun], options: PoolOptions) ->
 
 
 def sentence(loss: str, runs: Sequence[FinishedRun]) -> str:
-    """Name the best cell by validation, and say how much cells differ and how much of that may be noise."""
+    """Name the best cell by validation, and say how much cells differ and how much of that may be chance."""
     cells: dict[tuple[int, int], list[FinishedRun]] = {}
     for run in runs:
         cells.setdefault((run.coordinates["proxies"], run.coordinates["pool"]), []).append(run)
@@ -101,12 +101,12 @@ def sentence(loss: str, runs: Sequence[FinishedRun]) -> str:
         f"{in_words([run.score() for run in cells[best]])} % on unseen classes."
     )
     gaps = [difference(cells[best], found, "validation") for cell, found in cells.items() if cell != best]
-    verdicts = [gap.is_within_noise for gap in gaps if gap is not None]
+    unclear = [gap for gap in gaps if gap is not None and gap.interval is not None and not gap.is_clear]
     if len(cells[best]) == 1:
-        return f"{text} There is one run per cell, so noise is unknown: repeat it with --repeats 3 before choosing."
+        return f"{text} One run per cell tells nothing about chance: repeat the study with --repeats 3 before choosing."
     return (
-        f"{text} Against it, {verdicts.count(True)} of the other {len(cells) - 1} cells are within noise (95 % "
-        f"interval of the difference, n = {len(cells[best])})."
+        f"{text} Against it, {len(unclear)} of the other {len(cells) - 1} cells are not clearly worse "
+        f"(the 95 % interval over {len(cells[best])} pairs holds zero)."
     )
 
 

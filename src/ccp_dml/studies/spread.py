@@ -1,47 +1,19 @@
-"""How sure a study may be of its numbers, in words: n, standard deviation, and what lies within noise."""
+"""Compare the runs of a study: means, spreads, and differences in pairs of runs with the same seed."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from ccp_dml.evaluation import Spread, mean_interval, spread
+from ccp_dml.evaluation import PairedDifference, paired_difference, spread
 from ccp_dml.studies.study import FinishedRun
 
 
-@dataclass(frozen=True)
-class Difference:
-    """What one setting has over another, over pairs of runs with the same seed; in percentage points."""
-
-    spread: Spread
-
-    @property
-    def mean(self) -> float:
-        return self.spread.mean
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Compute the 95 % confidence interval of the mean (Student's t); None for a single pair."""
-        return mean_interval(self.spread)
-
-    @property
-    def is_within_noise(self) -> bool | None:
-        """Tell whether the interval holds 0; None if the noise is unknown."""
-        return None if self.interval is None else self.interval[0] <= 0 <= self.interval[1]
-
-    def __str__(self) -> str:
-        if self.interval is None:
-            return f"{self.mean:+.2f} points (one pair of runs: noise unknown)"
-        low, high = self.interval
-        verdict = "within noise" if self.is_within_noise else "beyond noise"
-        return f"{self.mean:+.2f} points (n = {self.spread.n}, 95 % interval {low:+.2f} to {high:+.2f}: {verdict})"
-
-
-def difference(better: Sequence[FinishedRun], worse: Sequence[FinishedRun], half: str = "test") -> Difference | None:
+def difference(
+    better: Sequence[FinishedRun], worse: Sequence[FinishedRun], half: str = "test"
+) -> PairedDifference | None:
     """Subtract MAP@R of `worse` from that of `better`, repeat by repeat; None if no repeat has both."""
-    scores = [{run.coordinates["repeat"]: run.score(half) for run in runs} for runs in (better, worse)]
-    gaps = [scores[0][repeat] - scores[1][repeat] for repeat in scores[0].keys() & scores[1].keys()]
-    return Difference(spread(gaps)) if gaps else None
+    scores = [{run.coordinates["repeat"]: run.score(half) / 100 for run in runs} for runs in (better, worse)]
+    return paired_difference(*scores)
 
 
 def in_words(values: Sequence[float]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.reports.page import render
 from ccp_dml.reports.sections import overview
 
 
@@ -19,20 +20,6 @@ def run(write_run: Callable[..., Path], tmp_path: Path) -> RunFolder:
 def changed(run: RunFolder, **tables: dict[str, Any]) -> RunFolder:
     """The run with other values in some tables of its configuration."""
     return replace(run, config={**run.config, **{name: {**run.config[name], **more} for name, more in tables.items()}})
-
-
-@pytest.mark.parametrize(
-    ("tables", "text"),
-    [
-        ({}, "C2 with CCP, 8 proxies per class"),
-        ({"ccp": {"proxies_per_class": 1}}, "C2 with CCP, 1 proxy per class"),
-        ({"ccp": {"mode": "one-problem"}}, "C2 with proxies chosen once, 8 proxies per class"),
-        ({"ccp": {"mode": "off"}, "loss": {"name": "triplet"}}, "triplet"),
-        ({"ccp": {"mode": "off"}, "xbm": {"enabled": True, "memory_batches": 50}}, "C2, memory of 50 batches"),
-    ],
-)
-def test_the_method_is_told_in_words(run: RunFolder, tables: dict[str, Any], text: str) -> None:
-    assert overview.method_text(changed(run, **tables)) == text
 
 
 def test_data_and_network_are_named(run: RunFolder) -> None:
@@ -66,3 +53,15 @@ def test_a_run_is_repeated_by_its_command_or_by_its_configuration(run: RunFolder
     again = run.path.with_name("my run-again")
     assert command({}) == f"ccp train '{run.path / 'config.toml'}' --out '{again}'"
     assert overview.environment(replace(run, environment={})) is None
+
+
+def test_the_page_lists_advice_where_there_is_some(run: RunFolder) -> None:
+    assert overview.advice(run) is None
+    assert 'id="advice"' not in render([run])
+    advised = replace(run, outline={"validation_classes": 2})
+    section = overview.advice(advised)
+    assert section is not None
+    assert [one.id for one in section.content["advice"]] == ["few-validation-classes"]
+    page = render([advised])
+    assert 'id="advice-few-validation-classes"' in page
+    assert "<code>protocol.hold_out</code>" in page

@@ -25,7 +25,7 @@ def test_the_sentence_says_what_will_happen(photos):
     found = described("folder c2-ccp", f"data.root={photos}", "model.backbone=small_cnn")
     assert found.sentence == (
         "20 classes, 480 images: learning from 8 classes, validating on 2, testing on 10; small_cnn from random "
-        "weights; images 105 px enlarged to 227; C2-CCP, 8 proxies per class."
+        "weights; images 105 px enlarged to 227; C2 with CCP, 8 proxies per class."
     )
     assert (found.learned_classes, found.validation_classes, found.test_classes, found.image_side) == (8, 2, 10, 105)
 
@@ -33,7 +33,11 @@ def test_the_sentence_says_what_will_happen(photos):
 @pytest.mark.parametrize(
     ("recipes", "settings", "words"),
     [
-        ("folder frozen c1-proxy", [], ["frozen", "images 105 px enlarged to 160", "C1 against 8 proxies per class"]),
+        (
+            "folder frozen c1-proxy",
+            [],
+            ["frozen", "images 105 px enlarged to 160", "C1 with 8 proxies per class, chosen once"],
+        ),
         ("folder c2-xbm", ["data.crop=64"], ["images 105 px seen at 64", "C2 with a memory of 25 batches"]),
         ("folder c2-ccp-s", ["model.pretrained=true"], ["resnet50 with pretrained weights;", "1 proxy per class"]),
         ("folder proxy-anchor", ["model.weights=w.pt"], ["resnet50 with the weights in", "proxy-anchor alone"]),

@@ -33,7 +33,7 @@ class DrawnPoint:
 
 
 @dataclass(frozen=True)
-class TableRow:
+class ChartRow:
     """All values at one x: what the tooltip says, and a line of the table below the chart."""
 
     left: float
@@ -51,7 +51,7 @@ class DrawnChart:
     y_ticks: list[Tick]
     marks: list[DrawnPoint]  # text is empty where labels would run into each other
     highlights: list[DrawnPoint]
-    rows: list[TableRow] = field(repr=False)
+    rows: list[ChartRow] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def draw(panel: Lines) -> DrawnChart | None:
             for line, values in zip(panel.lines, by_x, strict=True)
         ]
         note = f" ({panel.notes[at]})" if at in panel.notes else ""
-        rows.append(TableRow(x.place(at), f"{x.text(at)}{note}", spots))
+        rows.append(ChartRow(x.place(at), f"{x.text(at)}{note}", spots))
     return DrawnChart(
         panel=panel,
         lines=[" ".join(f"{x.place(a)},{round(100 - y.place(b), 2)}" for a, b in line) for line in lines],

@@ -1,4 +1,4 @@
-"""The sections about a run as a whole: summary, comparison, scores, configuration, environment, reproduction.
+"""The sections about a run as a whole: summary, advice, comparison, scores, configuration, environment, reproduction.
 
 To add a section, write a function that returns a `Section` (or None where a run has nothing to show), write its
 `section_*.html`, and name the function in `page.py`.
@@ -14,8 +14,10 @@ from ccp_dml.config.layers import flatten
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, number
+from ccp_dml.reports.advice import advise_run
 from ccp_dml.reports.comparison import compare, differing_settings, verdicts
 from ccp_dml.reports.gain import gain_over_raw, help_text, progress_text, raw_name
+from ccp_dml.reports.words import method_text
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def summary(run: RunFolder) -> Section:
     content = {
         "run": run,
         "scores": scores,
-        "method": method_text(run),
+        "method": method_text(run.settings()),
         "data": data_text(run),
         "helped": help_text(run),
         "did_harm": (gain_over_raw(run) or 0.0) < 0,
@@ -48,6 +50,12 @@ def summary(run: RunFolder) -> Section:
         "facts": {"Network": network_text(run)},
     }
     return Section("summary", "Summary", "section_summary.html", content)
+
+
+def advice(run: RunFolder) -> Section | None:
+    """List the advice that a run's numbers give; None where there is none."""
+    found = advise_run(run)
+    return Section("advice", "Advice", "section_advice.html", {"advice": found}) if found else None
 
 
 def comparison(runs: Sequence[RunFolder]) -> Section:
@@ -120,20 +128,6 @@ def reproduction(run: RunFolder) -> Section:
         again = run.path.with_name(run.name + "-again")
         command = shlex.join(["ccp", "train", str(run.path / layout.CONFIG), "--out", str(again)])
     return Section("reproduce", "How to reproduce", "section_reproduction.html", {"command": command})
-
-
-def method_text(run: RunFolder) -> str:
-    """Describe the method, for example "C2 with CCP, 8 proxies per class"."""
-    settings = run.settings()
-    loss = str(settings.get("loss.name", "unknown loss"))
-    text = loss.upper() if len(loss) <= 2 else loss
-    mode, count = settings.get("ccp.mode", "off"), settings.get("ccp.proxies_per_class")
-    if mode != "off":
-        text += " with CCP" if mode == "alternating" else " with proxies chosen once"
-        text += f", {count} {'proxy' if count == 1 else 'proxies'} per class"
-    if settings.get("xbm.enabled"):
-        text += f", memory of {settings['xbm.memory_batches']} batches"
-    return text
 
 
 def no_score_text(run: RunFolder) -> str | None:

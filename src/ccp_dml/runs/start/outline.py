@@ -6,10 +6,12 @@ from typing import Any, Literal
 
 from PIL import Image
 
+from ccp_dml.config.layers import flatten
 from ccp_dml.config.schema import Config
 from ccp_dml.data.images import FORMATS, ImageFiles
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.models.backbones import IDENTITY
+from ccp_dml.reports.words import method_text
 
 MEASURED = 32
 """Files whose size is looked up: enough for a typical one, and few enough for a slow disk."""
@@ -44,7 +46,7 @@ def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation
         f"{classes:,} classes, {images:,} {items}: {division_text(config, learned, validation, test_classes)}",
         network_text(config),
         *([] if side is None else [images_text(side, config.data.crop)]),
-        method_text(config),
+        method_text(dict(flatten(config.as_tables()))),
     ]
     return Outline(
         classes=classes,
@@ -106,15 +108,3 @@ def images_text(side: int, crop: int | Literal["files"]) -> str:
     if crop == "files":
         return f"images {side:,} px as they are"
     return f"images {side:,} px {'enlarged to' if side < crop else 'seen at'} {crop:,}"
-
-
-def method_text(config: Config) -> str:
-    """Describe the method, for example "C2-CCP, 8 proxies per class"."""
-    loss = config.loss.name.upper() if len(config.loss.name) <= 2 else config.loss.name
-    count = config.ccp.proxies_per_class
-    proxies = f"{count} {'proxy' if count == 1 else 'proxies'} per class"
-    if config.ccp.mode == "alternating":
-        return f"{loss}-CCP, {proxies}"
-    if config.ccp.mode == "one-problem":
-        return f"{loss} against {proxies}, chosen once"
-    return f"{loss} with a memory of {config.xbm.memory_batches} batches" if config.xbm.enabled else f"{loss} alone"

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ccp_dml.config.layers import flatten
 from ccp_dml.config.schema import Config
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, first_line
 from ccp_dml.foundation.digests import digest
 from ccp_dml.records import layout
 from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE
@@ -61,10 +61,9 @@ class TrialStore:
             raise
         except (SQLAlchemyError, OSError, ImportError, ValueError, json.JSONDecodeError) as error:
             where = self.folder / layout.TRIALS if self.address is None else without_password(self.address)
-            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UserError(
-                f"--storage {where} cannot be used ({without_password(first_line)}); give a file in a folder that "
-                "exists, or a database URL such as postgresql://user@host/name with its driver installed."
+                f"--storage {where} cannot be used ({without_password(first_line(error))}); give a file in a folder "
+                "that exists, or a database URL such as postgresql://user@host/name with its driver installed."
             ) from None
 
     def _refuse_other_search(self, storage: BaseStorage) -> None:
