@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from lightning_fabric import Fabric
+from support.interruptions import StopAfter
 
 from ccp_dml.cli import main
 from ccp_dml.config.layers import resolve
@@ -131,17 +132,6 @@ METHODS = {
     "c2": ("loss.name=pml:ArcFaceLoss",),
     "c2-ccp": ("loss.name=pml:MultiSimilarityLoss", "ccp.proxies_per_class=2", "ccp.patience=1"),
 }
-
-
-class StopAfter(Watcher):
-    """Kills the run as soon as it has taken so many steps: between two evaluations."""
-
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, step):
-        if step == self.steps:
-            raise KeyboardInterrupt
 
 
 def tiny_run(features, method):

@@ -8,6 +8,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from support.interruptions import StopAfter
 
 from ccp_dml.cli import main
 from ccp_dml.config.layers import flatten, resolve
@@ -65,15 +66,6 @@ def assert_logged(found, folder):
     for name, points in expected.items():
         assert [step for step, _ in found[name]] == [step for step, _ in points], name
         assert [value for _, value in found[name]] == pytest.approx([value for _, value in points], rel=1e-6), name
-
-
-class StopAfter(Watcher):
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, step):
-        if step == self.steps:
-            raise KeyboardInterrupt
 
 
 def run_in_parts(config, folder, monkeypatch):

@@ -16,6 +16,7 @@ from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train_on_classes
 from ccp_dml.runs.watcher import Watcher
+from support.interruptions import StopAfter
 
 IN_DOUBLE = (
     "run.precision=64-true",
@@ -51,24 +52,13 @@ def configured(features, case, *more):
     return complete(resolve(["features", method], given).config)
 
 
-class StoppingWatcher(Watcher):
-    """Interrupts the run at a step."""
-
-    def __init__(self, last):
-        self.last = last
-
-    def step(self, step):
-        if step == self.last:
-            raise KeyboardInterrupt
-
-
 def train_case(folder, features, case, *, resume=False, stop_at=None, more=()):
     """Train one case; return the best weights as this process holds them."""
     config = configured(features, case, *more)
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, build_data(config.data))
     current().wait()
     book = Logbook.reopen(folder) if resume else Logbook.open_new(folder, config, ["test"])
-    watcher = StoppingWatcher(stop_at)
+    watcher = StopAfter(stop_at)
     try:
         network, _ = train_on_classes(config, learned, validation, book, watcher, current(), resume=resume)
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from support.interruptions import StopAfter
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.data.labelled import LabelledSet
@@ -139,15 +140,6 @@ def test_maps_change_nothing_but_are_left_out_on_demand(features, tmp_path):
 
 def drop_seconds(row):
     return {key: value for key, value in row.items() if not key.endswith("seconds")}
-
-
-class StopAfter(Watcher):
-    def __init__(self, steps):
-        self.steps = steps
-
-    def step(self, step):
-        if step == self.steps:
-            raise KeyboardInterrupt
 
 
 def test_killed_in_the_middle_of_problems_and_resumed_ends_with_the_same_maps(features, tmp_path):
