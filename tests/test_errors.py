@@ -1,6 +1,6 @@
 import pytest
 
-from ccp_dml.errors import UserError, did_you_mean, listing
+from ccp_dml.errors import UserError, did_you_mean, first_line, listing
 
 
 def test_a_users_mistake_is_a_value_error_to_those_who_know_nothing_of_us():
@@ -22,3 +22,16 @@ def test_without_a_cutoff_something_is_always_suggested():
 def test_a_long_list_is_cut_and_counted():
     assert listing(["a", "b"]) == "a, b"
     assert listing(list("abcdefg"), limit=3) == "a, b, c and 4 more"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("No room.\nStack trace"), "No room"),
+        (OSError(), "OSError"),
+        (ValueError("\n"), "ValueError"),
+        (RuntimeError("x" * 301), "x" * 300 + "..."),
+    ],
+)
+def test_an_error_is_quoted_by_its_first_line_or_named(error, line):
+    assert first_line(error) == line

@@ -25,6 +25,12 @@ def did_you_mean(name: str, candidates: Sequence[str], most: int = 2, cutoff: fl
     return f"; did you mean {' or '.join(map(repr, matches))}" if matches else ""
 
 
+def first_line(error: BaseException) -> str:
+    """Quote the first line of an error's message, without its full stop; the error's name where it says nothing."""
+    line = next(iter(str(error).splitlines()), "").rstrip(".")
+    return (line if len(line) <= 300 else f"{line[:300]}...") or type(error).__name__
+
+
 def listing(names: Sequence[str], limit: int = 5) -> str:
     """List the first `limit` names and count the rest: `a, b, c and 4 more`."""
     rest = len(names) - limit

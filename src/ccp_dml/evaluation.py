@@ -118,7 +118,7 @@ class PairedDifference:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval excludes zero."""
+        """Tell whether the interval excludes zero."""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
 

@@ -1,4 +1,5 @@
 import os
+import tempfile
 import unicodedata
 
 import numpy as np
@@ -158,7 +159,7 @@ def test_an_unwritable_cache_only_warns(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError("read-only")
 
-    monkeypatch.setattr(glyphs.tempfile, "NamedTemporaryFile", refuse)
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
     with pytest.warns(UserWarning, match="drawn again next time"):
         halves = load_glyphs(FEW, tmp_path)
     assert len(halves.train) == 200 * FEW

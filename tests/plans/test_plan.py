@@ -5,7 +5,7 @@ import tomli_w
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.errors import UserError
-from ccp_dml.plans.plan import RunState, plan_run, refuse_changed, refuse_unread_settings, state_of
+from ccp_dml.plans.plan import RunState, plan_run, refuse_other_settings, refuse_unread_settings, state_of
 
 
 def test_sides_are_settled_before_a_run_is_planned(image_folder, tmp_path):
@@ -63,16 +63,16 @@ def test_the_state_of_a_run_is_open_partly_and_done(tmp_path):
 
 def test_a_folder_with_other_settings_is_refused(tmp_path):
     started(planned(tmp_path / "run", "optim.lr=0.01"))
-    refuse_changed([planned(tmp_path / "run", "optim.lr=0.01"), planned(tmp_path / "not there")])
+    refuse_other_settings([planned(tmp_path / "run", "optim.lr=0.01"), planned(tmp_path / "not there")])
     with pytest.raises(UserError, match=r"optim\.lr = 0\.01, not 0\.02"):
-        refuse_changed([planned(tmp_path / "run", "optim.lr=0.02")])
+        refuse_other_settings([planned(tmp_path / "run", "optim.lr=0.02")])
     with pytest.raises(UserError, match=r"train\.max_steps = None, not 10"):
-        refuse_changed([planned(tmp_path / "run", "optim.lr=0.01", "train.max_steps=10")])
+        refuse_other_settings([planned(tmp_path / "run", "optim.lr=0.01", "train.max_steps=10")])
 
 
 def test_how_a_run_is_computed_may_change(tmp_path):
     started(planned(tmp_path / "run"))
-    refuse_changed([planned(tmp_path / "run", "run.workers=0", "run.device=cpu", "run.evaluation_batch=7")])
+    refuse_other_settings([planned(tmp_path / "run", "run.workers=0", "run.device=cpu", "run.evaluation_batch=7")])
 
 
 @pytest.mark.parametrize("setting", ["protocol.hold_out=nothing", "data.test_share=0"])

@@ -9,7 +9,7 @@ from ccp_dml.records.code_copies import (
     code_of,
     digests_of,
     name_of_copy,
-    refuse_changed,
+    refuse_changed_code,
     same_class,
     with_copies,
     write_copies,
@@ -79,16 +79,16 @@ def test_a_copy_that_was_changed_or_lost_is_refused(run):
 
 def test_a_file_that_was_changed_is_not_the_run_s(run, mine):
     folder, config, digests = run
-    refuse_changed(folder, config, digests)
+    refuse_changed_code(folder, config, digests)
     mine.write_text("class Net: changed = True\n")
     with pytest.raises(UserError, match=r"mine\.py:Net is not the code that .* began with; restore it from .*own_code"):
-        refuse_changed(folder, config, digests, if_there=True)
+        refuse_changed_code(folder, config, digests, if_there=True)
     mine.unlink()
-    refuse_changed(folder, config, digests, if_there=True)
+    refuse_changed_code(folder, config, digests, if_there=True)
     with pytest.raises(UserError, match="There is no file"):
-        refuse_changed(folder, config, digests)
+        refuse_changed_code(folder, config, digests)
     with pytest.raises(UserError, match="install the version that it began with"):
-        refuse_changed(folder, config, digests | {"loss.name": "another"}, if_there=True)
+        refuse_changed_code(folder, config, digests | {"loss.name": "another"}, if_there=True)
 
 
 def test_a_file_may_move():

@@ -153,7 +153,7 @@ def weights() -> list[Finding]:
 def files_of(run: Path) -> list[Finding]:
     """Compare all files of a run with their checksums."""
     from ccp_dml.foundation.seals import check_safetensors, check_torch_file
-    from ccp_dml.records.checksums import COVERED, refuse_changed
+    from ccp_dml.records.checksums import COVERED, refuse_changed_document
     from ccp_dml.records.layout import RESULT
     from ccp_dml.records.run_folder import RunFolder
 
@@ -168,6 +168,6 @@ def files_of(run: Path) -> list[Finding]:
     for name in (*COVERED, RESULT):
         if (run / name).is_file():
             count += 1
-            refuse_changed(run / name)
+            refuse_changed_document(run / name)
     text = f"{count} files as they were written" + (f", {without} of them without checksums" if without else "")
     return [Finding(str(run), "; ".join(wrong) or text, not wrong)]

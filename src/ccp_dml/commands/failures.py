@@ -13,7 +13,7 @@ import traceback
 from datetime import datetime
 from pathlib import Path
 
-from ccp_dml.errors import NonFiniteError, UserError
+from ccp_dml.errors import NonFiniteError, UserError, first_line
 from ccp_dml.foundation.machine import gigabytes
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -80,11 +80,6 @@ def named(error: OSError) -> str:
     """Name the file of an error; a very long name is cut."""
     name = str(error.filename)
     return name if len(name) <= 200 else f"{name[:200]}..."
-
-
-def first_line(error: BaseException) -> str:
-    line = next(iter(str(error).splitlines()), "").rstrip(".")
-    return line if len(line) <= 300 else f"{line[:300]}..."
 
 
 def write_crash_report(error: BaseException) -> Path | str:

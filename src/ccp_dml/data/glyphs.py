@@ -11,8 +11,6 @@ How hard it is: see docs/glyphs.md, measured by `python benchmarks/glyphs_diffic
 import hashlib
 import inspect
 import json
-import os
-import tempfile
 import unicodedata
 import warnings
 import zipfile
@@ -31,7 +29,7 @@ from ccp_dml.data.glyph_drawing import FACES, SIDE, clean_drawing, distort
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.foundation import randomness
 from ccp_dml.foundation.digests import digest, tensor_digest
-from ccp_dml.foundation.files import cache_home
+from ccp_dml.foundation.files import atomic, cache_home
 
 CHARACTERS = (
     "0123456789"
@@ -161,22 +159,10 @@ def _read_or_draw(images_per_class: int, folder: Path) -> tuple[Tensor, Tensor]:
         warnings.warn(f"drawing the glyphs again, because {file} cannot be read: {error}", stacklevel=3)
     images, faces = draw(images_per_class)
     try:
-        _write(file, images=images.numpy(), faces=faces.numpy())
+        with atomic(file) as part, part.open("wb") as content:
+            np.savez(content, images=images.numpy(), faces=faces.numpy())
     except OSError as error:
         warnings.warn(
             f"the glyphs will be drawn again next time, because {file} cannot be written: {error}", stacklevel=3
         )
     return images, faces
-
-
-def _write(file: Path, **arrays: np.ndarray) -> None:
-    """Write the file whole or not at all, however many processes write at once."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as part:
-        try:
-            np.savez(part, **arrays)  # type: ignore[arg-type]
-            part.close()
-            os.replace(part.name, file)
-        except BaseException:
-            os.unlink(part.name)
-            raise

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, first_line
 from ccp_dml.foundation.files import atomic
 from ccp_dml.foundation.seals import (
     DamagedError,
@@ -73,8 +73,9 @@ def save_weights(path: Path, weights: dict[str, Tensor], note: str | None = None
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:
-    reason = str(error).splitlines()[0]
-    return UserError(f"{path} cannot be written ({reason}): make room on the disk; what was there before is unharmed.")
+    return UserError(
+        f"{path} cannot be written ({first_line(error)}): make room on the disk; what was there before is unharmed."
+    )
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

@@ -167,7 +167,7 @@ class PmlLoss(nn.Module):
 
     @property
     def has_class_vectors(self) -> bool:
-        """Whether samples are compared with vectors that the loss trains itself, one or more per class."""
+        """Tell whether samples are compared with vectors that the loss trains itself, one or more per class."""
         return any(value.ndim > 1 for value in self.loss.parameters())
 
     def forward(

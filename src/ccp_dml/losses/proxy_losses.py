@@ -1,7 +1,7 @@
 """Losses with proxies of their own: ProxyAnchor, ProxyNCA++ and SoftTriple, from pytorch-metric-learning.
 
-Each owns one or several vectors per class, trained together with the network, normally at a higher learning rate
-(`optim.proxy_lr_factor`). They compare samples with these vectors only, so they take no references.
+Each owns one or several vectors per class, trained together with the network, normally at a higher learning rate.
+They compare samples with these vectors only, so they take no references.
 """
 
 import math

@@ -222,7 +222,7 @@ class Embedder(nn.Module):
         return self.head(self.features(inputs))
 
     def maps(self, images: Tensor) -> Tensor:
-        """Images -> the maps (B, C, h, w) that the first stage that learns gets; see `train_from`."""
+        """Map images -> maps (B, C, h, w), the input of the first stage that learns; see `train_from`."""
         assert self.cut is not None
         return maps_at(self.backbone, self.cut, images)
 

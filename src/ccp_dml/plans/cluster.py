@@ -21,7 +21,7 @@ import torch
 from distributed import Client, Future, Nanny, Queue, Scheduler, SpecCluster
 from distributed.scheduler import KilledWorker
 
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, first_line
 from ccp_dml.plans.messages import Failed, Outcome
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.plans.runner import Failure, PlanWatcher, conclude
@@ -237,10 +237,9 @@ def connected(address: str) -> Iterator[Client]:
     try:
         client = Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
     except (OSError, ValueError) as error:  # a timeout is an OSError
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
-            f"--cluster {address}: no scheduler answers there ({reason}); start one with `dask scheduler`, or give "
-            "local:N for workers of this machine."
+            f"--cluster {address}: no scheduler answers there ({first_line(error)}); start one with `dask scheduler`, "
+            "or give local:N for workers of this machine."
         ) from None
     with client:
         yield client

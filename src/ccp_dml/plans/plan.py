@@ -79,7 +79,7 @@ def state_of(folder: Path) -> RunState:
     return RunState("done" if is_finished(folder) else "partly", EvaluationLog(folder).last_step())
 
 
-def refuse_changed(runs: Sequence[PlannedRun]) -> None:
+def refuse_other_settings(runs: Sequence[PlannedRun]) -> None:
     """Raise if a folder holds a run with other settings than planned: its result would be shown as this one's."""
     for run in runs:
         if state_of(run.folder).state == "open":

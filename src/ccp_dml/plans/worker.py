@@ -19,7 +19,7 @@ import torch
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.loading import auto_workers
-from ccp_dml.errors import NonFiniteError, UserError
+from ccp_dml.errors import NonFiniteError, UserError, first_line
 from ccp_dml.foundation.leaving import leave_soon
 from ccp_dml.foundation.locks import alone_in
 from ccp_dml.plans.messages import Evaluated, Failed, Finished, Progress, Share, Stopped
@@ -99,7 +99,7 @@ def attempt(
     except (UserError, NonFiniteError, TakenOver) as error:
         return Failed(str(error))
     except torch.OutOfMemoryError as error:
-        return Failed(f"out of memory on the device ({str(error).splitlines()[0]}); use fewer --workers", True)
+        return Failed(f"out of memory on the device ({first_line(error)}); use fewer --workers", True)
     except Exception as error:
         return Failed(f"{type(error).__name__}: {error}", True)
 

@@ -51,7 +51,7 @@ class Cell:
 
     @property
     def is_bold(self) -> bool:
-        """Whether it is the best of its column, and better than its baseline by more than chance explains."""
+        """Tell whether it is the best of its column, and better than its baseline by more than chance explains."""
         return self.is_best and self.difference is not None and self.difference.is_clear and self.difference.mean > 0
 
     @property

@@ -44,7 +44,7 @@ def replace_document(path: Path, text: str) -> None:
     return None
 
 
-def refuse_changed(path: Path) -> None:
+def refuse_changed_document(path: Path) -> None:
     """Raise if a document is not what its run wrote; say nothing of runs without checksums and of unknown files."""
     known = _read(path.parent)
     if known is None or path.name not in (*COVERED, layout.RESULT):

@@ -88,7 +88,7 @@ def refuse_other(folder: Path, key: str, name: str, digests: Mapping[str, str], 
         raise UserError(f"{changed} was changed after {folder} began; restore it, or train again.")
 
 
-def refuse_changed(folder: Path, config: Config, digests: Mapping[str, str], *, if_there: bool = False) -> None:
+def refuse_changed_code(folder: Path, config: Config, digests: Mapping[str, str], *, if_there: bool = False) -> None:
     """Raise if the code that `config` names is not the code that the run in `folder` began with.
 
     With `if_there`, a file that is no longer there is not missed: the run has its copy.
@@ -106,7 +106,7 @@ def refuse_changed(folder: Path, config: Config, digests: Mapping[str, str], *, 
 
 
 def same_class(before: Any, after: Any) -> bool:
-    """Tell whether two names mean a class of the same name in a file; `refuse_changed` compares what is in them."""
+    """Tell whether two names mean a class of the same name in a file; `refuse_changed_code` compares the contents."""
     first, second = (own_code.parse(name) if isinstance(name, str) else None for name in (before, after))
     if first is None or second is None or first.file is None or second.file is None:
         return False

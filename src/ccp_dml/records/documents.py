@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ccp_dml.errors import UserError
-from ccp_dml.records.checksums import refuse_changed
+from ccp_dml.records.checksums import refuse_changed_document
 
 
 def read_toml(path: Path, remedy: str = "restore it or train again") -> dict[str, Any]:
     """Read a TOML file; raise a UserError that tells `remedy` where it is damaged."""
-    refuse_changed(path)
+    refuse_changed_document(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -26,7 +26,7 @@ def read_json(path: Path, remedy: str = "restore it or train again") -> dict[str
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # wrong JSON and wrong UTF-8 alike
         raise UserError(f"{path} is not valid JSON ({error}); {remedy}.") from None
-    refuse_changed(path)
+    refuse_changed_document(path)
     if not isinstance(value, dict):
         raise UserError(f"{path} must hold a JSON object, not a {type(value).__name__}; {remedy}.")
     return value

@@ -8,7 +8,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import content_digest
 from ccp_dml.foundation.files import write_text
 from ccp_dml.records import layout
-from ccp_dml.records.checksums import refuse_changed
+from ccp_dml.records.checksums import refuse_changed_document
 
 Row = dict[str, Any]
 
@@ -35,7 +35,7 @@ class EvaluationLog:
 
         With `may_be_torn`, as while the run trains, a last line without its end is left out.
         """
-        refuse_changed(self.file)
+        refuse_changed_document(self.file)
         lines = self._whole_lines() if may_be_torn else self._lines()
         return [row for number, line in enumerate(lines, start=1) if (row := self._row(line, number))["step"] > 0]
 

@@ -193,7 +193,7 @@ class Logbook:
         """
         config = self.config()
         resumed = self.with_code(config, tuple(code_copies.GROUPS), trust_code=trust_code)
-        code_copies.refuse_changed(self.folder, config, self.code_digests(), if_there=True)
+        code_copies.refuse_changed_code(self.folder, config, self.code_digests(), if_there=True)
         return resumed
 
     def with_code(self, config: Config, keys: Sequence[str], *, trust_code: bool) -> Config:
@@ -209,7 +209,7 @@ class Logbook:
     def refuse_other_code(self, wanted: Config) -> None:
         """Raise if `wanted` names code that is not the code that the run began with."""
         if code_copies.code_of(wanted):
-            code_copies.refuse_changed(self.folder, wanted, self.code_digests())
+            code_copies.refuse_changed_code(self.folder, wanted, self.code_digests())
 
     def config_here(self, settings: Sequence[str], code: Sequence[str] = (), *, trust_code: bool = False) -> Config:
         """Read the configuration for scoring the run here.

@@ -25,7 +25,7 @@ class Ownership:
 
     @property
     def file(self) -> Path:
-        """Where the owner's token lies: beside the folder, as that may not exist yet."""
+        """Name the file of the owner's token, beside the folder, as that may not exist yet."""
         whole = self.folder.resolve()
         return whole.parent / f".{whole.name}.owner"
 

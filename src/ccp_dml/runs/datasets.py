@@ -225,7 +225,7 @@ def _image_arguments(data: DataConfig) -> dict[str, Any]:
 
 
 def _augmentation(data: DataConfig) -> Augmentation:
-    """The named set, and what is set otherwise. With "none" it stays unused."""
+    """Take the named augmentation, with what the user set otherwise; with "none" it stays unused."""
     given = {name: getattr(data, name) for name in CHANGEABLE}
     named = AUGMENTATIONS["mlrc" if data.augment == "none" else data.augment]
     return replace(named, **{name: value for name, value in given.items() if value is not None})

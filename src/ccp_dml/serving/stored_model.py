@@ -1,6 +1,5 @@
 """Models on disk: a run's best network joined with its preprocessing, and folders that `EmbeddingModel.save` wrote."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +9,13 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ccp_dml.config.schema import Config, ModelConfig
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, first_line
 from ccp_dml.foundation.checkpoint import load_weights
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
 from ccp_dml.records.code_copies import with_copies
+from ccp_dml.records.documents import read_json
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.runs.build import build_fabric, build_network_for
@@ -143,7 +143,7 @@ def load_saved(
         )
         preprocessing, expected = from_values(inputs), str(values["digest"])
     except (KeyError, TypeError, ValueError, ValidationError) as error:
-        raise damaged(folder, f"{type(error).__name__}: {str(error).splitlines()[0]}") from None
+        raise damaged(folder, f"{type(error).__name__}: {first_line(error)}") from None
     weights = load_weights(folder / WEIGHTS)
     width = input_width(description.network, weights, folder / WEIGHTS)
     digests = {} if description.code is None else {BACKBONE: description.code}
@@ -180,14 +180,9 @@ def fill(network: Embedder, weights: dict[str, Tensor], file: Path, description:
 
 
 def json_object(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{file} is missing, so that the model is not whole; export the run again.") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read ({error}); export the run again.") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{file} must hold a JSON object; export the run again.")
+    value = read_json(file, "export the run again")
+    if value is None:
+        raise UserError(f"{file} is missing, so that the model is not whole; export the run again.")
     return value
 
 

@@ -112,7 +112,7 @@ def training_lines(run: RunFolder) -> list[str]:
 
 
 def score_rows(run: RunFolder) -> list[tuple[str, str, str]]:
-    """Name of a score, on the test half, on validation; in percent."""
+    """List the scores: name, on the test half, on validation; in percent."""
     test, validation = ((run.result or {}).get(half) or {} for half in ("test", "validation"))
     rows = [(title, percent(test.get(key)), percent(validation.get(key))) for key, title in SCORES.items()]
     recalls = [(f"Recall@{k}", percent(value), "") for k, value in (test.get("recall_at") or {}).items()]

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ccp_dml.errors import UserError, listing
+from ccp_dml.errors import UserError, first_line, listing
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.serving.search.gallery import Gallery, Hit, Item, Sample, check_queries, exact_nearest
 from ccp_dml.serving.search.index import SearchIndex
@@ -234,10 +234,10 @@ def connect(engine: str) -> Any:
     except Exception as error:  # of gRPC, of the embedded engine, of pymilvus: whatever its version raises
         if "://" not in engine:
             raise UserError(
-                f"{engine} cannot be opened ({_first_line(error)}): an embedded engine serves one process at a time; "
+                f"{engine} cannot be opened ({first_line(error)}): an embedded engine serves one process at a time; "
                 "stop the other one, or push to a Milvus server."
             ) from None
-        raise UserError(f"The vector engine {engine} cannot be reached ({_first_line(error)}).") from None
+        raise UserError(f"The vector engine {engine} cannot be reached ({first_line(error)}).") from None
 
 
 def read_header(client: Any, name: str) -> dict[str, Any] | None:
@@ -351,7 +351,7 @@ def _with_patience(call: Callable[[], Answer]) -> Answer:
         except Exception as error:  # of gRPC or of pymilvus
             if attempt == ATTEMPTS - 1:
                 raise UserError(
-                    f"The vector engine failed {ATTEMPTS} times ({_first_line(error)}); the same command goes on "
+                    f"The vector engine failed {ATTEMPTS} times ({first_line(error)}); the same command goes on "
                     "where it stopped."
                 ) from None
             sleep(FIRST_PAUSE_SECONDS * 2**attempt)
@@ -367,7 +367,3 @@ def _collection_name(index_name: str) -> str:
 def _parts(ids: list[int]) -> Iterator[list[int]]:
     for start in range(0, len(ids), BATCH):
         yield ids[start : start + BATCH]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

@@ -223,7 +223,7 @@ def _add_interface(app: FastAPI, service: Service) -> None:
 
     @app.post("/embed", summary="Embed pictures.", openapi_extra=with_pictures(None, "image", many=True))
     async def embed(request: Request) -> dict[str, Any]:
-        """Vectors of one or more pictures, in the order in which they were sent."""
+        """Compute the vectors of one or more pictures, in the order in which they were sent."""
         sent = await read_sent(request)
         if not sent.pictures:
             raise Refusal(400, "Send at least one picture, in the field 'image'.")
@@ -235,14 +235,14 @@ def _add_interface(app: FastAPI, service: Service) -> None:
 
     @app.post("/search", summary="Find the nearest indexed images.", openapi_extra=with_pictures(SearchFields, "image"))
     async def search(request: Request) -> dict[str, Any]:
-        """The nearest images to a picture, or to an indexed image, nearest first."""
+        """Find the images nearest to a picture, or to an indexed image, nearest first."""
         return await run_in_threadpool(service.search, await read_sent(request))
 
     @app.post(
         "/same", summary="Say whether two pictures show the same.", openapi_extra=with_pictures(SameFields, "a", "b")
     )
     async def same(request: Request) -> dict[str, Any]:
-        """Whether two pictures are of the same class, by the certificate's threshold, and what that promises."""
+        """Say whether two pictures are of the same class, by the certificate's threshold, and what that promises."""
         return await run_in_threadpool(service.same, await read_sent(request))
 
     @app.get("/images/{number}", summary="Show an indexed image.", response_class=Response)
