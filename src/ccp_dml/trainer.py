@@ -169,7 +169,7 @@ class Trainer:
 
     def take_step(self) -> Tensor:
         """Take one step of the optimiser; measure (3,): largest embedding entry, loss and gradient norm."""
-        inputs, labels = self.fabric.to_device(self._next_batch())
+        inputs, labels = (part.to(self.fabric.device, non_blocking=True) for part in self._next_batch())
         embeddings, labels = self.processes.gather(self.network(inputs)), self.processes.gather(labels)
         loss = self.objective(embeddings, labels)
         self.optimizer.zero_grad()

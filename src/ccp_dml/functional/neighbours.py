@@ -36,14 +36,14 @@ from ccp_dml.functional.mutual import Shortlists, most_wanted, mutual_shortlists
 
 _SPARE = 6  # places of a shortlist beyond the k nearest, for near-ties at the k-th place
 _COLUMNS = 2048  # references per product: the result stays in a processor's cache until its maxima are taken
-_FEWEST_BLOCKS = 4  # of so many references, before it pays to look at products from both sides
+_FEWEST_BLOCKS = 1  # of so many references, before it pays to look at products from both sides
 _FEW_QUERIES = 16  # for which preparing the references would take longer than comparing all of them
 _TOGETHER = 8  # products between two selections
 _CHUNK = 32 * _COLUMNS  # references per product in float64
 _SAMPLE = 4096  # references whose mean is the centre
 _GROUPS = (32, 16, 8, 4)  # how many references share a maximum
 _FEW = 4  # a shortlist's groups may hold one in so many references
-_DIFFERENCES = 1 << 21  # numbers per block of differences of vectors
+_DIFFERENCES = {"cpu": 1 << 18, "cuda": 1 << 21}  # numbers per block of differences: of float64, two megabytes
 # Pairs of query and reference held at a time in float32 and in float64: a GPU wants large blocks.
 _PAIRS = {"cpu": (1 << 23, 1 << 20), "cuda": (1 << 28, 1 << 26)}
 
@@ -247,7 +247,8 @@ class ExactSearch:
     def _squared_differences(self, rows: Tensor, candidates: Tensor) -> Tensor:
         """Measure squared distances (Q, W) of the queries `rows` (Q,) to their `candidates` (Q, W), in float64."""
         squared = torch.empty(candidates.shape, dtype=torch.float64, device=rows.device)
-        size = max(1, _DIFFERENCES // (candidates.shape[1] * self.references.shape[1]))
+        numbers = _DIFFERENCES.get(rows.device.type, _DIFFERENCES["cuda"])
+        size = max(1, numbers // (candidates.shape[1] * self.references.shape[1]))
         for some, indices, to in zip(rows.split(size), candidates.split(size), squared.split(size), strict=True):
             differences = self.references[indices].double()  # (q, W, D)
             differences.sub_(self.queries[some].double().unsqueeze(1))
