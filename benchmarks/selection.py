@@ -5,8 +5,6 @@ loaded ahead by the loader processes. Embeddings of the last evaluation cannot t
 classes that train, an evaluation those of classes that do not.
 """
 
-import statistics
-
 import torch
 from side_by_side import Claim, compare, main
 from torch import Tensor
@@ -22,16 +20,18 @@ def class_by_class(pool: Tensor, previous: Tensor, k: int) -> Tensor:
     return torch.cat([greedy_k_center(pool[c : c + 1], previous[c : c + 1], k) for c in range(len(pool))])
 
 
-def k_center_claim(classes: int, repeats: int) -> Claim:
+def k_center_claims(classes: int, repeats: int) -> list[Claim]:
     """SOP's reselection: a pool of 7 per class, 4 proxies."""
     generator = torch.Generator().manual_seed(0)
     pool, previous = (torch.randn(classes, points, 128, generator=generator) for points in (7, 4))
     assert torch.equal(greedy_k_center(pool, previous, 4), class_by_class(pool, previous, 4))
     pairs = compare(lambda: greedy_k_center(pool, previous, 4), lambda: class_by_class(pool, previous, 4), repeats)
-    milliseconds = 1000 * statistics.median(ours for ours, _ in pairs)
-    note = f"For all {classes:,} classes together, on one thread of the machine that measured: {milliseconds:.0f} ms."
     case = f"{classes:,} classes, pool 7, 4 proxies"
-    return Claim("Greedy k-center", case, pairs, theirs="class by class", note=note)
+    seconds = [(0.1, ours) for ours, _ in pairs]
+    return [
+        Claim("Greedy k-center", case, pairs, theirs="class by class"),
+        Claim("Greedy k-center", case, seconds, "a tenth of a second", "seconds of a processor", at_most=1.0),
+    ]
 
 
 def by_binary_search(points: Tensor, labels: Tensor, thresholds: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def certificate_claim(images: int, repeats: int) -> Claim:
 
 def measure(quick: bool) -> list[Claim]:
     repeats = 3 if quick else 5
-    return [k_center_claim(500 if quick else 8_489, repeats), certificate_claim(1_000 if quick else 4_000, repeats)]
+    return [*k_center_claims(500 if quick else 8_489, repeats), certificate_claim(1_000 if quick else 4_000, repeats)]
 
 
 if __name__ == "__main__":
