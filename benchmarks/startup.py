@@ -1,4 +1,4 @@
-"""Start-up: `ccp --help` against half a second, the first step of a training against ten, the demo against four minutes.
+"""Start-up: `ccp --help` against half a second, a first step against ten seconds, the demo against four minutes.
 
 Seconds are those of the processor on one thread, in processes of their own, with imports and everything, glyphs drawn
 before. The two trainings of `make demo` have a core each, so that the slower one, C2-CCP, decides; it is not trained to
