@@ -1,12 +1,14 @@
 """`ccp search` as a user calls it, with a network that was really trained."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ccp_dml as ccp
 from ccp_dml.cli import main
+from ccp_dml.commands.serving.search import seen_from_here
 
 
 def test_search_gives_the_nearest_of_what_the_model_embeds(birds, photo_run, photos, run_json):
@@ -53,7 +55,7 @@ def test_the_table_and_the_page_show_names_as_text(photo_run, photos, tmp_path, 
     ("arguments", "message"),
     [
         (["search", "{tmp}/nothing", "{query}"], "There is no index"),
-        (["search", "{birds}", "{tmp}/nothing.jpg"], "nothing.jpg (there is no such file)"),
+        (["search", "{birds}", "{tmp}/nothing.jpg"], "nothing.jpg (there is no such file): give a picture"),
         (["search", "{birds}", "{query}", "--where", "label ="], "cannot be read: at character 8"),
         (["search", "{birds}", "{query}", "--within", "7"], "no false-match rate"),
     ],
@@ -64,3 +66,12 @@ def test_mistakes_end_in_a_sentence(birds, photos, tmp_path, capsys, arguments, 
     shown = capsys.readouterr()
     assert message in " ".join(shown.err.split())
     assert "Traceback" not in shown.err
+
+
+def test_the_table_names_files_as_a_person_would_type_them(birds, photos, monkeypatch, capsys):
+    query = photos / "class_00" / "0.png"
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(photos)
+    assert main(["search", str(birds), str(query), "-k", "1"]) == 0
+    assert f" {Path('class_00') / '0.png'} " in capsys.readouterr().out
+    assert seen_from_here(str(photos.parent / "other.png")) == str(photos.parent / "other.png")

@@ -304,6 +304,9 @@ def test_phone_and_dark(open_page, query, artefacts, width, scheme):
     overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert page.evaluate(overflow) <= 0
     page.screenshot(path=artefacts(f"search-{width}-{scheme}.png"), full_page=True)
+    if width < 600:
+        first = page.locator("#results .card img").first.bounding_box()
+        assert first["y"] + first["height"] <= page.viewport_size["height"]  # seen without scrolling
     page.get_by_role("tab", name="Map").click()
     page.locator("#canvas").wait_for()
     assert page.evaluate(overflow) <= 0

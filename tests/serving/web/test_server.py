@@ -212,6 +212,7 @@ def test_the_interface_is_described(server):
     assert {"image", "id", "k", "where", "within"} == set(form["properties"])
     page = server.get("/docs").content.decode()
     assert "POST /search" in page
+    assert f"{server.address}/search" in page  # an example that can be copied
     assert "<script" not in page
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ccp_dml.commands.console import Json, TrustCode, out, print_json
 from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
+from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
     from ccp_dml.serving.search.gallery import Gallery, Hit
@@ -42,6 +43,8 @@ def search(
     from ccp_dml.serving.search.vector_engine import open_gallery
     from ccp_dml.serving.web.results_page import write_results_page
 
+    if not query.is_file():
+        raise UserError(f"{query} (there is no such file): give a picture to search with.")
     gallery = open_gallery(index)
     if gallery.warning is not None:
         warn(gallery.warning)
@@ -95,6 +98,12 @@ def _print_hits(gallery: "Gallery", hits: "list[Hit]") -> None:
         if pictures:
             cells.append(terminal_picture(Path(hit.item.path)))
         cells.append(f"{hit.distance:.4f}")
-        texts = (hit.item.label or "", *(str(hit.item.attributes.get(name, "")) for name in attributes), hit.item.path)
-        table.add_row(*cells, *map(Text, texts))  # names are text, not markup
+        texts = (hit.item.label or "", *(str(hit.item.attributes.get(name, "")) for name in attributes))
+        table.add_row(*cells, *map(Text, (*texts, seen_from_here(hit.item.path))))  # names are text, not markup
     out.print(table)
+
+
+def seen_from_here(path: str) -> str:
+    """Shorten the path of a file below the present folder, as a person would type it."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -283,8 +283,10 @@ def _add_page(app: FastAPI, service: Service) -> None:
         return Response((page / name).read_text(encoding="utf-8"), media_type=PAGE_FILES[name])
 
     @app.get("/docs", include_in_schema=False)
-    def documentation() -> HTMLResponse:
-        return HTMLResponse(environment.get_template("interface.html").render(document=app.openapi()))
+    def documentation(request: Request) -> HTMLResponse:
+        address = str(request.base_url).rstrip("/")
+        template = environment.get_template("interface.html")
+        return HTMLResponse(template.render(document=app.openapi(), address=address))
 
 
 def short_path(path: str) -> str:
