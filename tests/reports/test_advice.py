@@ -38,7 +38,7 @@ APPLY = {
     "few-validation-classes": (case(0, outline={"validation_classes": 2}), "Only 2 classes validate"),
     "enlarged-images": (
         case(0, {"data.crop": 227}, {"image_side": 105}),
-        "Images of 105 px are enlarged to 227: which costs time for nothing. Set data.crop=104 and data.resize=117",
+        "Images of 105 px are enlarged to 227, which costs time and adds no detail. Set data.crop=104 and data.resize=",
     ),
     "fine-tuning-rate": (
         case(0, {"model.pretrained": False, "model.backbone": "small_cnn", "optim.lr": 1e-5}),

@@ -28,6 +28,24 @@ def test_the_page_answers_whether_it_helped(tmp_path, raw, test, words):
     assert raw_name(run) == "raw resnet50"
 
 
+def test_a_loss_in_one_score_and_a_gain_in_the_other_are_both_said(tmp_path):
+    run = run_with(tmp_path, 0.829, 0.810)
+    run = replace(run, result=run.result | {"raw": run.result["raw"] | {"map_at_r": 0.360}})
+    run = replace(run, result=run.result | {"test": run.result["test"] | {"map_at_r": 0.378}})
+    text = help_text(run)
+    assert "helped and harmed" in text
+    assert "P@1 82.9 -> 81.0, 1.9 points less than raw resnet50" in text
+    assert "MAP@R 36.0 -> 37.8" in text
+
+
+def test_a_run_with_a_frozen_backbone_is_not_advised_to_freeze_it(tmp_path):
+    run = run_with(tmp_path, 0.712, 0.667)
+    assert "or the mode frozen" in help_text(run)
+    frozen = replace(run, config=run.config | {"model": run.config["model"] | {"freeze_backbone": True}})
+    assert "the mode frozen" not in help_text(frozen)
+    assert "or more classes" in help_text(frozen)
+
+
 def test_runs_of_older_versions_have_no_answer(tmp_path):
     run = RunFolder.read(write_run(tmp_path / "run"))
     assert (help_text(run), gain_over_raw(run), raw_name(run)) == (None, None, None)

@@ -88,7 +88,7 @@ def few_validation_classes(case: Case) -> Advice | None:
         return None
     return Advice(
         "few-validation-classes",
-        f"Only {classes:.0f} classes validate: chance may choose the best evaluation. Add classes, or let images "
+        f"Only {classes:.0f} classes validate: which evaluation is best is half chance. Add classes, or let images "
         "validate with protocol.hold_out=images.",
         "protocol.hold_out",
     )
@@ -101,8 +101,8 @@ def enlarged_images(case: Case) -> Advice | None:
     fitting = 8 * round(side / 8)
     return Advice(
         "enlarged-images",
-        f"Images of {side:.0f} px are enlarged to {crop:.0f}, which costs time for nothing. Set data.crop={fitting} "
-        f"and data.resize={round(fitting * 9 / 8)}.",
+        f"Images of {side:.0f} px are enlarged to {crop:.0f}, which costs time and adds no detail. Set data.crop="
+        f"{fitting} and data.resize={round(fitting * 9 / 8)}.",
         "data.crop",
     )
 

@@ -28,9 +28,18 @@ def help_text(run: RunFolder) -> str | None:
         return f"Training changed nothing: {numbers} on unseen classes, as {name}."
     if gain > 0:
         return f"Training helped: {numbers} on unseen classes, {points} more than {name}."
+    other_mode = ", or more classes" if run.config.get("model", {}).get("freeze_backbone") else ", or the mode frozen"
+    ways = f"the advice given, a smaller optim.lr{other_mode}"
+    raw_map, new_map = run.score("raw", "map_at_r"), run.score("test", "map_at_r")
+    if raw_map is not None and new_map is not None and new_map > raw_map:
+        return (
+            f"Training helped and harmed: on unseen classes the nearest image is right less often ({numbers}, {points} "
+            f"less than {name}), but all images of a class are nearer (MAP@R {100 * raw_map:.1f} -> "
+            f"{100 * new_map:.1f}). To gain in both: {ways}."
+        )
     return (
         f"Training did harm: {numbers} on unseen classes, {points} less than {name}. Use that as it is, or train it "
-        "in another way: the advice below, a smaller optim.lr, or the mode frozen."
+        f"in another way: {ways}."
     )
 
 
