@@ -122,3 +122,35 @@ def test_help_fits_eighty_columns_and_shows_three_examples(path):
 def test_the_grammar_of_recipes_is_in_the_usage():
     shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "80"}, prog_name="ccp")
     assert "Usage: ccp train DATA [MODE] METHOD [OPTIONS]" in shown.output
+
+
+def test_help_of_the_whole_shows_the_first_command_and_groups(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "ccp train folder frozen c2-ccp --set data.root=photos" in " ".join(shown.split())
+    for panel in ("Train and look", "Put a network to work", "Compare methods", "Data and machine"):
+        assert panel in shown
+    assert "<bool>" not in shown
+
+
+@pytest.mark.parametrize("words", [["help"], ["-h"], ["--help"]])
+def test_help_can_be_asked_for_in_any_way(words, capsys):
+    assert main(words) == 0
+    assert "Put a network to work" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["help", "search"], ["search", "-h"]])
+def test_help_of_a_command_can_be_asked_for_in_any_way(words, capsys):
+    assert main(words) == 0
+    assert "INDEX|URI IMAGE" in capsys.readouterr().out
+
+
+def test_help_of_index_is_not_taken_for_a_model(capsys):
+    assert main(["index", "help"]) == 0
+    assert "refresh" in capsys.readouterr().out
+
+
+def test_version_may_be_a_word(capsys):
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"ccp-dml {version('ccp-dml')}\n"

@@ -9,7 +9,12 @@ def test_a_users_mistake_is_a_value_error_to_those_who_know_nothing_of_us():
 
 @pytest.mark.parametrize(
     ("name", "suggestion"),
-    [("cubb", "; did you mean 'cub'"), ("zzz", ""), ("c2-cpp", "; did you mean 'c2-ccp'")],
+    [
+        ("cubb", "; did you mean 'cub'"),
+        ("zzz", ""),
+        ("c2-cpp", "; did you mean 'c2-ccp'"),
+        ("CUB", "; did you mean 'cub'"),
+    ],
 )
 def test_suggestions_are_the_nearest_names_or_none(name, suggestion):
     assert did_you_mean(name, ["cub", "sop", "c2", "c2-ccp"]) == suggestion

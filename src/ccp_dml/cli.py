@@ -10,7 +10,7 @@ import typer
 from ccp_dml.commands.cache import cache
 from ccp_dml.commands.certify import certify
 from ccp_dml.commands.config import config
-from ccp_dml.commands.console import err, with_plain_usage
+from ccp_dml.commands.console import Group, err, with_plain_usage
 from ccp_dml.commands.data import data_app
 from ccp_dml.commands.doctor import doctor
 from ccp_dml.commands.evaluate import evaluate
@@ -28,7 +28,9 @@ from ccp_dml.commands.serving.serve import serve
 from ccp_dml.commands.train import train
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -46,26 +48,30 @@ def options(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Deep metric learning with chance constraints: train, compare and explain embeddings."""
+    """Deep metric learning with chance constraints: train, compare and explain embeddings.
+
+    Begin with images in one folder per class: `ccp train folder frozen c2-ccp --set data.root=photos`
+    """
 
 
-app.command(no_args_is_help=True)(train)
-app.command()(config)
-app.command()(evaluate)
-app.command()(certify)
-app.command()(embed)
-app.command()(compare)
-app.command()(export)
-app.command("list")(list_things)
-app.command()(report)
-app.command()(benchmark)
-app.command()(study)
-app.command()(search)
-app.command()(serve)
-app.command()(cache)
-app.command()(doctor)
-app.add_typer(with_plain_usage(data_app), name="data")
-app.add_typer(with_plain_usage(index_app), name="index")
+TRAIN, WORK, COMPARE, MACHINE = "Train and look", "Put a network to work", "Compare methods", "Data and machine"
+app.command(no_args_is_help=True, rich_help_panel=TRAIN)(train)
+app.command(rich_help_panel=TRAIN)(report)
+app.command(rich_help_panel=TRAIN)(evaluate)
+app.command(rich_help_panel=TRAIN)(certify)
+app.command("list", rich_help_panel=TRAIN)(list_things)
+app.command(rich_help_panel=TRAIN)(config)
+app.add_typer(with_plain_usage(index_app), name="index", rich_help_panel=WORK)
+app.command(rich_help_panel=WORK)(search)
+app.command(rich_help_panel=WORK)(serve)
+app.command(rich_help_panel=WORK)(compare)
+app.command(rich_help_panel=WORK)(embed)
+app.command(rich_help_panel=WORK)(export)
+app.command(rich_help_panel=COMPARE)(benchmark)
+app.command(rich_help_panel=COMPARE)(study)
+app.add_typer(with_plain_usage(data_app), name="data", rich_help_panel=MACHINE)
+app.command(rich_help_panel=MACHINE)(cache)
+app.command(rich_help_panel=MACHINE)(doctor)
 with_plain_usage(app)
 
 

@@ -21,13 +21,15 @@ def did_you_mean(name: str, candidates: Sequence[str], most: int = 2, cutoff: fl
 
     `cutoff` is the least similarity, from 0 (anything) to 1 (the same name).
     """
-    matches = get_close_matches(name, candidates, n=most, cutoff=cutoff)
+    matches = [name.lower()] if name.lower() in candidates else []
+    matches = matches or get_close_matches(name, candidates, n=most, cutoff=cutoff)
     return f"; did you mean {' or '.join(map(repr, matches))}" if matches else ""
 
 
 def first_line(error: BaseException) -> str:
     """Quote the first line of an error's message, without its full stop; the error's name where it says nothing."""
-    line = next(iter(str(error).splitlines()), "").rstrip(".")
+    told = str(getattr(error, "message", None) or error)  # some libraries wrap their sentence in names of classes
+    line = next(iter(told.splitlines()), "").rstrip(".")
     return (line if len(line) <= 300 else f"{line[:300]}...") or type(error).__name__
 
 

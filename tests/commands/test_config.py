@@ -58,3 +58,10 @@ def test_sections_and_arguments_of_losses_are_explained(capsys):
 def test_a_key_that_there_is_not_is_refused(capsys):
     assert main(["config", "optim.lrr"]) == 2
     assert "Unknown key 'optim.lrr'" in capsys.readouterr().err
+
+
+def test_a_key_may_be_named_without_its_section(capsys):
+    assert main(["config", "patience"]) == 0
+    text = capsys.readouterr().out
+    assert "train.patience: " in text
+    assert "ccp.patience: " in text

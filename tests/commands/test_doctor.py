@@ -53,10 +53,17 @@ def test_a_check_that_fails_is_a_finding():
     def broken() -> list[Finding]:
         raise RuntimeError("no such device")
 
-    assert examined(broken) == [Finding("broken", "RuntimeError: no such device", fine=False)]
+    assert examined("broken", broken) == [Finding("broken", "RuntimeError: no such device", fine=False)]
 
 
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setattr("ccp_dml.records.logbook.installed", lambda name: None if name == "timm" else "1.0")
     assert not versions()[0].fine
     assert "missing: timm" in versions()[0].text
+
+
+def test_a_run_that_is_not_there_is_named(tmp_path, capsys):
+    assert main(["doctor", str(tmp_path / "none")]) == 2
+    told = capsys.readouterr()
+    assert f"{tmp_path / 'none'} is not a folder" in told.out
+    assert "lambda" not in told.out + told.err

@@ -5,7 +5,7 @@ import pytest
 from ccp_dml import cli
 from ccp_dml.cli import main
 from ccp_dml.commands import failures
-from ccp_dml.commands.failures import WAY_ON, explain, wanted_memory, write_crash_report
+from ccp_dml.commands.failures import WAY_ON, explain, setting_of, value_of, wanted_memory, write_crash_report
 from ccp_dml.errors import NonFiniteError, UserError
 
 
@@ -81,3 +81,66 @@ def test_a_report_that_can_be_written_nowhere_is_printed(tmp_path, monkeypatch, 
 
 def test_memory_that_nobody_counted_is_not_named():
     assert wanted_memory(MemoryError()) == ""
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.mark.usefixtures("wide")
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (["--data.root", "photos"], "--set data.root=photos"),
+        (["--root", "photos"], "--set data.root=photos"),
+        (["--lr=0.1"], "--set optim.lr=0.1"),
+        (["--steps", "100"], "--set train.max_steps=100"),
+        (["--optim.lrr", "1"], "--set optim.lr=1"),
+        (["--epochs", "5"], "--set train.max_steps=STEPS"),
+        (["--batch-size", "64"], "--set train.classes_per_batch=CLASSES"),
+    ],
+)
+def test_a_setting_that_is_typed_as_an_option_is_told_how_to_write_it(options, remedy, capsys):
+    assert main(["train", "glyphs", "c2", *options]) == 2
+    told = capsys.readouterr().err
+    assert f"settings are written {remedy} " in told
+    assert "Possible options" not in told
+
+
+@pytest.mark.usefixtures("wide")
+def test_an_option_that_is_no_setting_keeps_the_suggestion_of_one_that_looks_alike(capsys):
+    assert main(["benchmark", "mlrc", "--data", "glyphs", "--methods", "c2", "--repeat", "2"]) == 2
+    assert "Possible options: --repeats" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("wide")
+def test_commands_without_settings_speak_of_none(capsys):
+    assert main(["cache", "--root", "x"]) == 2
+    assert "--set" not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_list_with_spaces_is_told_how_to_write_it(capsys):
+    assert main(["benchmark", "mlrc", "--data", "glyphs", "--methods", "c2,", "c2-ccp"]) == 2
+    assert "with commas and no spaces, as in c2,c2-ccp" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_word_in_place_of_a_number_is_said_in_plain_words(capsys):
+    assert main(["train", "glyphs", "c2", "--seed", "one"]) == 2
+    assert "'--seed': it must be a whole number" in capsys.readouterr().err
+    assert main(["list", "loss"]) == 2
+    assert "Value error" not in capsys.readouterr().err
+
+
+def test_settings_are_found_by_name_in_any_section_or_nearly_by_their_whole_name():
+    assert setting_of("crop") == "data.crop"
+    assert setting_of("train.max_stepps") == "train.max_steps"
+    assert setting_of("verbose") is None
+
+
+def test_a_value_is_what_stands_behind_the_option():
+    assert value_of("--lr", ["glyphs", "--lr", "1"]) == "1"
+    assert value_of("--lr", ["--lr", "--resume"]) == "VALUE"
+    assert value_of("--lr", ["--lr=2", "c2"]) == "2"

@@ -114,7 +114,7 @@ def test_harm_is_said_in_words(features, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("c2-ccp --set data.root=photos", "for example: ccp train folder c2-ccp --set data.root=photos"),
+        ("c2-ccp --set data.root=photos", "for example: ccp train folder frozen c2-ccp --set data.root=photos"),
         ("glyphs c2-ccp --set data.root=photos", "the data set glyphs does not read it; the recipes folder"),
         ("glyphs c1 c2-ccp", "c1 and c2-ccp are 2 methods"),
         ("frozen glyphs c2", "write glyphs frozen c2"),

@@ -211,9 +211,13 @@ def test_recipes_in_order_pass(recipes):
         (
             "c2-ccp",
             ["data.root=photos"],
-            "data.root is read by folder, for example: ccp train folder c2-ccp --set data",
+            "data.root is read by folder, for example: ccp train folder frozen c2-ccp --set data",
         ),
-        ("c2", ["data.path=a.csv"], "data.path is read by csv, for example: ccp train csv c2 --set data.path=a.csv"),
+        (
+            "c2",
+            ["data.path=a.csv"],
+            "data.path is read by csv, for example: ccp train csv frozen c2 --set data.path=a.csv",
+        ),
         ("c2", [], "No data set is named; for example: ccp train glyphs c2 ("),
     ],
 )

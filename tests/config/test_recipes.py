@@ -85,3 +85,21 @@ def test_names_on_the_command_line(own):
 def test_recipes_of_all_kinds_are_shipped():
     assert {"cub", "frozen", "c2-ccp", "conventional"} <= shipped_recipes().keys()
     assert "cub" not in shipped_recipes("methods")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("photos", "ccp train folder MODE METHOD --set data.root=photos"),
+        ("table.csv", "ccp train csv MODE METHOD --set data.path=table.csv"),
+        ("vectors.npz", "ccp train features METHOD --set data.path=vectors.npz"),
+    ],
+)
+def test_data_in_place_of_a_recipe_is_told_how_it_is_named(tmp_path, monkeypatch, name, remedy):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for file in ("table.csv", "vectors.npz"):
+        (tmp_path / file).write_text("path,label")
+    with pytest.raises(UserError) as told:
+        read_recipe(name)
+    assert str(told.value).endswith(remedy)

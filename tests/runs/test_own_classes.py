@@ -47,7 +47,7 @@ def test_wrong_arguments_are_refused_with_the_signature(name):
 def test_types_are_checked_where_they_can_be_read(tmp_path):
     (tmp_path / "typed.py").write_text("def part(width: int = 3): return width\n")
     assert make(f"{tmp_path / 'typed.py'}:part", width=4) == 4
-    with pytest.raises(UserError, match=r"model\.args\.width = 'wide': input should be a valid integer"):
+    with pytest.raises(UserError, match=r"model\.args\.width = 'wide': it must be a whole number"):
         make(f"{tmp_path / 'typed.py'}:part", width="wide")
 
 

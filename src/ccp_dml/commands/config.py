@@ -59,8 +59,8 @@ def config(
 
 
 def told_apart(given: list[str]) -> tuple[list[str], list[str]]:
-    """Tell recipes from keys such as optim.lr and sections such as optim; refuse a key that there is not."""
-    from ccp_dml.config.layers import known_keys, refuse_unknown
+    """Tell recipes from keys such as optim.lr or lr and sections such as optim; refuse a key that there is not."""
+    from ccp_dml.config.layers import keys_called, refuse_unknown
     from ccp_dml.config.recipes import is_recipe_file, shipped_recipes
     from ccp_dml.config.schema import Config
 
@@ -68,8 +68,10 @@ def told_apart(given: list[str]) -> tuple[list[str], list[str]]:
     keys: list[str] = []
     for name in given:
         is_recipe = name in shipped_recipes() or is_recipe_file(name) or name.endswith(".toml") or "," in name
-        if not is_recipe and (name in known_keys() or name in Config.model_fields):
+        if not is_recipe and name in Config.model_fields:
             keys.append(name)
+        elif not is_recipe and keys_called(name):
+            keys += keys_called(name)
         elif not is_recipe and name.partition(".")[0] in Config.model_fields and "." in name:
             refuse_unknown(name, "what should be explained")
             keys.append(name)

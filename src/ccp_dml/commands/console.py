@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+from ccp_dml.commands.failures import explain_usage
 
 
 class Command(TyperCommand):
@@ -21,6 +23,16 @@ class Command(TyperCommand):
             elif getattr(parameter, "is_flag", False) and parameter.metavar is None:
                 parameter.metavar = ""  # a switch takes no value
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read what was typed; what cannot be read is explained in the words of a person."""
+        typed = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            takes_settings = any("--set" in parameter.opts for parameter in self.params)
+            explain_usage(error, typed, takes_settings)
+            raise
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002 as the library calls it
         """List what follows the command's name: arguments in their order, then options."""
         arguments = [one for one in self.params if one.param_type_name == "argument"]
@@ -32,6 +44,25 @@ class Command(TyperCommand):
         if option is not None:
             option.metavar = ""
         return option
+
+
+class Group(TyperGroup):
+    """A group of commands whose help shows switches without types, and which takes `help` and `version` as words."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """List the options, which are switches: they take no value."""
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            parameter.metavar = ""
+        return parameters
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read `help COMMAND` as `COMMAND --help`, and `version` as `--version`."""
+        if args and args[0] == "help":
+            args = [*args[1:], "--help"]
+        elif args == ["version"]:
+            args = ["--version"]
+        return super().parse_args(ctx, args)
 
 
 def _nothing(ctx: Any) -> str:  # noqa: ARG001

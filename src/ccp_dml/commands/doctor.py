@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -45,9 +46,10 @@ def doctor(
     - `ccp doctor runs/first`
     - `ccp doctor --json`
     """
-    checks: list[Callable[[], list[Finding]]] = [versions, computing, memory, disk, features, weights]
-    checks += [lambda run=run: files_of(run) for run in runs or []]  # type: ignore[misc]
-    findings = [finding for check in checks for finding in examined(check)]
+    checks = [versions, computing, memory, disk, features, weights]
+    findings = [finding for check in checks for finding in examined(check.__name__, check)]
+    for run in runs or []:
+        findings += examined(str(run), partial(files_of, run))
     if as_json:
         print_json([vars(finding) for finding in findings])
     else:
@@ -58,12 +60,14 @@ def doctor(
         raise UserError(f"{len(wrong)} of {len(findings)} findings need attention: {', '.join(wrong)}.")
 
 
-def examined(check: Callable[[], list[Finding]]) -> list[Finding]:
+def examined(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
     """Run one check; one that fails is a finding, too."""
     try:
         return check()
+    except UserError as error:
+        return [Finding(subject, str(error), fine=False)]
     except Exception as error:  # an examination must end
-        return [Finding(getattr(check, "__name__", "check"), f"{type(error).__name__}: {error}", fine=False)]
+        return [Finding(subject, f"{type(error).__name__}: {error}", fine=False)]
 
 
 def versions() -> list[Finding]:

@@ -1,5 +1,7 @@
 """Turn whatever ends a command into one sentence and an exit code; what nobody foresaw also into a crash report.
 
+A command line that cannot be read is explained, too: which setting an unknown option stands for, in plain words.
+
 Exit codes: 2 a mistake that the user can mend, 1 anything else. A crash report holds versions, command, configuration
 and the stack trace, so that the sentence can stay short and nothing is lost.
 """
@@ -11,7 +13,9 @@ import sys
 import tempfile
 import traceback
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from ccp_dml.errors import NonFiniteError, UserError, first_line
 from ccp_dml.foundation.machine import gigabytes
@@ -32,6 +36,29 @@ LESS_MEMORY = (
     "lower train.classes_per_batch or train.images_per_class, run.evaluation_batch, run.workers, data.crop, "
     "ccp.pool_per_class or ccp.proxies_per_class, or the size of an .npz"
 )
+
+PLAIN_WORDS = (
+    (re.compile(r"Input should be a valid integer.*", re.DOTALL), "it must be a whole number"),
+    (re.compile(r"Input should be a valid number.*", re.DOTALL), "it must be a number"),
+    (re.compile(r"^Value error, "), ""),
+)
+"""What a parser says, and what a person would."""
+
+OFTEN_CALLED = {
+    "steps": "train.max_steps",
+    "learning_rate": "optim.lr",
+    "gpu": "run.device",
+    "model": "model.backbone",
+    "data": "data.root",
+    "dim": "model.embedding_dim",
+}
+"""Names of settings in other programs, and ours."""
+
+OF_OTHER_UNITS = {
+    "epochs": "train.max_steps=STEPS",
+    "batch_size": "train.classes_per_batch=CLASSES",
+}
+"""The same where the number that was typed would mean another thing."""
 
 
 def explain(error: Exception) -> tuple[str, int]:
@@ -123,3 +150,51 @@ def versions() -> list[str]:
         return [f"{key}: {value}" for key, value in environment(sys.argv).items()]
     except Exception as error:  # the report must be written all the same
         return [f"python: {sys.version}", f"versions are unknown ({type(error).__name__}: {error})"]
+
+
+def explain_usage(error: Any, typed: list[str], takes_settings: bool) -> None:
+    """Add to an error about the command line what was probably meant.
+
+    Args:
+        error: of the library that reads command lines; its `message` is what a user sees.
+        typed: the words behind the command's name.
+        takes_settings: whether the command has `--set`.
+    """
+    message = getattr(error, "message", None)
+    if not isinstance(message, str):
+        return
+    for pattern, plain in PLAIN_WORDS:
+        message = pattern.sub(plain, message)
+    option = getattr(error, "option_name", None)
+    if takes_settings and isinstance(option, str) and option.startswith("--"):
+        name = option.removeprefix("--").replace("-", "_")
+        key = setting_of(name)
+        setting = OF_OTHER_UNITS.get(name) or (None if key is None else f"{key}={value_of(option, typed)}")
+        if setting is not None:
+            message += f"; settings are written --set {setting}"
+            error.possibilities = None  # options that merely look alike
+    if "unexpected extra argument" in message and any(word.endswith(",") for word in typed):
+        message += "; lists are written with commas and no spaces, as in c2,c2-ccp"
+    error.message = message
+
+
+def setting_of(name: str) -> str | None:
+    """Name the setting that an option of this name would set, or None."""
+    from ccp_dml.config.layers import keys_called, known_keys
+
+    if name in OFTEN_CALLED:
+        return OFTEN_CALLED[name]
+    if called := keys_called(name):
+        return called[0]
+    near = get_close_matches(name, known_keys(), n=1, cutoff=0.8) if "." in name else []
+    return near[0] if near else None
+
+
+def value_of(option: str, typed: list[str]) -> str:
+    """Find the value that was typed behind an option: after =, or as the next word."""
+    for place, word in enumerate(typed):
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+        if word == option and place + 1 < len(typed) and not typed[place + 1].startswith("-"):
+            return typed[place + 1]
+    return "VALUE"

@@ -21,6 +21,8 @@ from ccp_dml.errors import UserError, did_you_mean
 SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 """`.5` and `5.`, which people type and TOML does not know."""
 
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+
 ARGUMENT = re.compile(r"`([a-z_]+)`")
 """How the message of a part names an argument; see `naming_keys`."""
 
@@ -48,8 +50,8 @@ class Resolved:
 
 def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | None = None) -> Resolved:
     """Layer recipes left to right, then `--set` settings, then the seed."""
-    layers = [without_study(layer) for name in recipes for layer in recipe_layers(name)]
-    layers += [parse_setting(text) for text in settings]
+    given = [parse_setting(text) for text in settings]  # first: `--set KEY VALUE` would make a recipe of VALUE
+    layers = [without_study(layer) for name in recipes for layer in recipe_layers(name)] + given
     if seed is not None:
         layers.append(Layer("--seed", {"run": {"seed": seed}}))
     values: dict[str, Any] = {}
@@ -114,7 +116,29 @@ def wrong_value(
     if first["type"] == "missing":
         return UserError(f"{key} is not set and has no default: --set {key}=VALUE.")
     origin = "" if origins is None else f" ({origins.get(key, 'default')})"
-    return UserError(f"{key} = {values.get(key)!r}{origin}: {first['msg'][0].lower() + first['msg'][1:]}.")
+    return UserError(f"{key} = {values.get(key)!r}{origin}: {plain_reason(first)}.")
+
+
+def plain_reason(error: Mapping[str, Any]) -> str:
+    """Say why a value is wrong, in the words of a person where pydantic's are those of a parser."""
+    kind, value, limits = str(error["type"]), error["input"], error.get("ctx", {})
+    if kind.startswith(("int_", "float_")) and isinstance(value, str) and DECIMAL_COMMA.fullmatch(value):
+        return f"decimals are written with a point, as in {value.replace(',', '.')}"
+    if kind.startswith("int_"):
+        return "it must be a whole number"
+    if kind in ("float_parsing", "float_type"):
+        return "it must be a number"
+    if kind.startswith("bool_"):
+        return "it must be true or false"
+    if kind == "greater_than_equal":
+        return f"it must be at least {limits['ge']}"
+    if kind == "less_than_equal":
+        return f"it must be at most {limits['le']}"
+    if kind in ("greater_than", "less_than"):
+        return f"it must be {kind.replace('_', ' ')} {limits.get('gt', limits.get('lt'))}"
+    if kind == "literal_error":
+        return f"it must be {limits['expected']}"
+    return str(error["msg"])[0].lower() + str(error["msg"])[1:]
 
 
 def differing(
@@ -141,6 +165,12 @@ def known_keys() -> list[str]:
         for section, field in Config.model_fields.items()
         for name in field.annotation.model_fields  # type: ignore[union-attr]
     ]
+
+
+def keys_called(name: str) -> list[str]:
+    """List the keys that `name` may mean: itself, or those of this name in any section, as optim.lr for lr."""
+    keys = known_keys()
+    return [name] if name in keys else [key for key in keys if key.split(".")[1] == name]
 
 
 def refuse_unknown(key: str, origin: str) -> None:
@@ -175,9 +205,11 @@ def parse_setting(text: str) -> Layer:
     """Parse `optim.lr=1e-4`; the value is read as TOML if it is TOML, otherwise as a plain string."""
     key, equals, value = text.partition("=")
     if not equals or "." not in key:
-        same_name = [known for known in known_keys() if known.split(".")[1] == key.strip()]
-        example = f"{same_name[0] if same_name else 'optim.lr'}={value or '1e-4'}"
-        raise UserError(f"--set {text}: expected KEY=VALUE with a dotted key, for example --set {example}.")
+        meant = (keys_called(key.strip()) or ["optim.lr"])[0]
+        example = f"{meant}={value or ('1e-4' if meant == 'optim.lr' else 'VALUE')}"
+        raise UserError(
+            f"--set {text}: expected KEY=VALUE with a dotted key and no space around =, for example --set {example}."
+        )
     section, _, name = key.strip().partition(".")
     return Layer(f"{SETTING}{key.strip()}", {section: {name: parse_value(value.strip())}})
 

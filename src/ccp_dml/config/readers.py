@@ -299,7 +299,9 @@ def refuse_without_data(resolved: Resolved, recipes: Sequence[str], settings: Se
     root_or_path = {"data.root": "folder", "data.path": "csv"}
     data = next((name for key, name in root_or_path.items() if key in written), "glyphs")
     options = [part for setting in settings for part in ("--set", setting)]
-    example = " ".join(["ccp train", data, *recipes, *options])
+    has_mode = not set(recipes).isdisjoint(shipped_recipes("modes"))
+    mode = ["frozen"] if data != "glyphs" and not has_mode else []  # without one, the next question would be how
+    example = " ".join(["ccp train", data, *mode, *recipes, *options])
     read = f"{next(key for key in root_or_path if key in written)} is read by {data}" if data != "glyphs" else ""
     raise UserError(
         f"No data set is named; {read + ', ' if read else ''}for example: {example} (`ccp list datasets` names them)."

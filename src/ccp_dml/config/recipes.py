@@ -69,12 +69,25 @@ def read_recipe(name: str) -> Layer:
     if file is None:
         file = Path(name)
         if not is_file(file):
+            refuse_data(file)
             known = did_you_mean(name, list(shipped)) or "; `ccp list recipes` names them all"
             raise UserError(f"There is no recipe {name!r}, shipped or as a TOML file{known}.")
+    if file == Path(name):
+        refuse_data(file)
     try:
         return Layer(name, tomllib.loads(file.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of 5,000 digits, 1,000 brackets
         raise UserError(f"{name} is not a TOML file that can be read: {error}.") from None
+
+
+def refuse_data(path: Path) -> None:
+    """Raise for images, tables and vectors that stand where a recipe belongs; say how they are named instead."""
+    readers = {".csv": ("csv MODE METHOD", "data.path"), ".npz": ("features METHOD", "data.path")}
+    reader = ("folder MODE METHOD", "data.root") if is_folder(path) else readers.get(path.suffix.lower())
+    if reader is not None and (is_folder(path) or is_file(path)):
+        line, key = reader
+        kind = "a folder" if is_folder(path) else "a file of data"
+        raise UserError(f"{path} is {kind}, not a recipe; train on it with: ccp train {line} --set {key}={path}")
 
 
 def loss_of(method: str) -> str:
@@ -134,6 +147,13 @@ def is_file(path: Path) -> bool:
     """Tell whether there is such a file; a name that no disk could hold is none."""
     try:
         return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
     except (OSError, ValueError):
         return False
 

@@ -68,7 +68,10 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         archive = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not an .npz file ({error}): write it with numpy.savez") from error
+        table = "; for a table of images, name `csv` in place of `features`" if path.suffix.lower() == ".csv" else ""
+        raise UserError(
+            f"{path} is not an .npz file: write it with numpy.savez(path, features=..., labels=...){table}"
+        ) from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise UserError(
             f"{path} holds a single array: write an .npz file with numpy.savez(path, features=..., labels=...)"

@@ -101,7 +101,9 @@ class Logbook:
         book = cls(folder)
         if not book.config_file.is_file():
             raise UserError(
-                f"{folder} holds no run (no {layout.CONFIG} in it); `ccp train` without --resume starts one."
+                f"{folder} holds no run (no {layout.CONFIG} in it); give a folder that `ccp train` wrote."
+                if folder.is_dir()
+                else f"There is no run {folder}; give a folder that `ccp train` wrote."
             )
         return book
 

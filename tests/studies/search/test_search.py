@@ -32,7 +32,7 @@ def test_the_papers_ranges(tmp_path):
     ("setting", "message"),
     [
         ("study.weight=[1, 1]", r"weight must be \[lowest, highest\]"),
-        ("study.trials=0", r"study\.trials = 0 .*greater than or equal to 1"),
+        ("study.trials=0", r"study\.trials = 0 .*at least 1"),
     ],
 )
 def test_wrong_ranges_are_one_sentence(setting, message, ask, tmp_path):

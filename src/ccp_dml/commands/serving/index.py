@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from ccp_dml.commands.console import Json, TrustCode, err, out, print_json, take_termination_as_interrupt
+from ccp_dml.commands.console import Group, Json, TrustCode, err, out, print_json, take_termination_as_interrupt
 from ccp_dml.errors import UserError, listing
 
 if TYPE_CHECKING:
@@ -16,11 +15,11 @@ if TYPE_CHECKING:
 DEFAULT = "build"
 
 
-class WithDefault(TyperGroup):
+class WithDefault(Group):
     """Takes `ccp index MODEL IMAGES...` as `ccp index build MODEL IMAGES...`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+        if args and args[0] not in self.commands and args[0] not in ("help", "--help", "-h"):
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
 
