@@ -18,6 +18,7 @@ ABOUT_NO_MODULE = {
     "attack": "bad inputs and kills",
     "integration": "what crosses commands",
     "recipes": "the data files of config/recipes",
+    "losses/test_divided_references.py": "what losses do with references that several processes hold",
     "losses/test_extreme_inputs.py": "what every loss does with numbers at the edges",
     "losses/test_loss_contract.py": "what every loss promises",
     "reports/test_map_in_browser.py": "templates and scripts of a page",

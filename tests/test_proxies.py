@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.process_group import Processes
 from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, MultiSimilarityLoss, TripletLoss
 from ccp_dml.proxies import (
@@ -275,3 +276,44 @@ def test_a_pool_in_chunks_is_chosen_from_like_a_whole_one(with_previous, space):
     assert chunked.covering_radius == whole.covering_radius
     with pytest.raises(ValueError, match="23 classes, but there are proxies of 24"):
         select_in_chunks(iter(pool.split(4)), None, 24, 3)
+
+
+class OneOf(Processes):
+    """One of several processes, the others of which are not there: its sums are its own part of them."""
+
+    def __init__(self, rank, count):
+        self.rank, self.count = rank, count
+
+
+def test_processes_share_the_proxies_by_ranges_of_classes():
+    vectors = torch.randn(5, 2, 3)
+    whole = ClassProxies(5, 2, 3)
+    whole.place(vectors)
+    parts = [ClassProxies(5, 2, 3, holders=OneOf(rank, 3)) for rank in range(3)]
+    for part in parts:
+        part.place(vectors[part.own])
+    for found, expected in zip(zip(*(part() for part in parts), strict=True), whole(), strict=True):
+        assert torch.equal(torch.cat(found), expected)
+    positions = torch.tensor([9, 0, 4, 3, 7])
+    sums = sum(part.look_up(part.vectors, positions) for part in parts)
+    assert torch.equal(sums, vectors.flatten(0, 1)[positions])
+    assert sum(part.spread() for part in parts) == pytest.approx(whole.spread(), rel=1e-6)
+    with pytest.raises(ValueError, match="cannot be divided"):
+        ClassProxies(5, 2, 3, slots=4, holders=OneOf(0, 2))
+
+
+@pytest.mark.parametrize("has_previous", [False, True])
+def test_each_of_several_processes_chooses_what_one_would_choose_for_its_classes(has_previous):
+    pool, previous = torch.randn(11, 6, 4), torch.randn(11, 2, 4) if has_previous else None
+
+    def seeded():
+        return torch.Generator().manual_seed(5)
+
+    whole = select_proxies(pool, previous, 2, generator=seeded())
+    for rank in range(3):
+        one = OneOf(rank, 3)
+        own = one.share_of(11)
+        before = None if previous is None else previous[own]
+        part = select_in_chunks(iter(pool[own].split(2)), before, 11, 2, generator=seeded(), holders=one)
+        assert torch.equal(part.vectors, whole.vectors[own])
+        assert torch.equal(part.taken, whole.taken[own])

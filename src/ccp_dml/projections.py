@@ -45,7 +45,8 @@ class IterativeProjections:
         proxies: the class proxies, trained together with the network. None: a baseline without proxies.
         pull: the lambda term. None: nothing pulls.
         embed_pool: called with the problem's number, it gives the pool's un-normalised embeddings (C, b, D); of very
-            many classes an iterator of chunks (c, b, D), in the order of the classes.
+            many classes an iterator of chunks (c, b, D), in the order of the classes. Where processes share the
+            proxies, it gives chunks of this process's own classes.
         embed_origins: called with the problem's number and the pool images taken (C, P), it gives a sample of the
             proxies as positions (n,) in C*P, and the un-normalised embeddings (n, D) of their images now. None: nobody
             measures how stale proxies are.
@@ -186,9 +187,14 @@ class IterativeProjections:
                 processes=self.processes,
             )
         else:
-            classes, per_class = len(self.proxies.vectors), self.proxies.per_class
             selection = select_in_chunks(
-                pool, self.previous_proxies, classes, per_class, space=self.space, generator=draw
+                pool,
+                self.previous_proxies,
+                self.proxies.classes,
+                self.proxies.per_class,
+                space=self.space,
+                generator=draw,
+                holders=self.proxies.holders,
             )
         self.proxies.place(selection.vectors, selection.counts)
         self.selected_proxies = self._present_proxies()
@@ -254,8 +260,9 @@ class IterativeProjections:
             return
         sample, present = self.embed_origins(self.problem, images)
         sample = sample.to(placed.device)
-        drift = measure_drift(placed.flatten(0, 1)[sample], self.proxies.present().flatten(0, 1)[sample], present)
-        self.drift = self.processes.same(drift)
+        now = self.proxies.vectors if self.proxies.slots is None else self.proxies.present()
+        at_first, at_last = self.proxies.look_up(placed, sample), self.proxies.look_up(now, sample)
+        self.drift = self.processes.same(measure_drift(at_first, at_last, present))
 
     def _present_proxies(self) -> Tensor | None:
         """Copy the proxies, so that further training does not change the copy; None as long as there are none."""

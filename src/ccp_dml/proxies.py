@@ -24,6 +24,9 @@ BALANCE = (
 )
 LARGEST_WEIGHT = 100.0  # a batch with hardly an active pair must not drown the proxies
 
+NUMBERS_OF_A_CHUNK = 1 << 26
+"""A pool of more numbers (256 MB in single precision) is embedded and chosen from chunk by chunk."""
+
 
 class ClassProxies(nn.Module):
     """Trainable representatives of every class (rho in the paper): one parameter `vectors` (C, P, D).
@@ -40,6 +43,8 @@ class ClassProxies(nn.Module):
             a step of the optimiser then turns them equally far, whatever the scale of the network's embeddings (D31).
         slots: the largest number of proxies of a class; None: every class has P.
         gradient_by_rows: give the few proxies that a loss feels a sparse gradient; for `RowAdam` and many classes.
+        holders: processes that share the proxies: each has those of its own range of the classes, and C counts these.
+            A loss must know about it: `loss(embeddings, labels, *proxies(), holders)`.
     """
 
     labels: Tensor
@@ -54,14 +59,19 @@ class ClassProxies(nn.Module):
         slots: int | None = None,
         *,
         gradient_by_rows: bool = False,
+        holders: Processes = ALONE,
     ) -> None:
         super().__init__()
-        self.per_class, self.length, self.slots = per_class, length, slots
-        self.gradient_by_rows = gradient_by_rows
+        self.classes, self.per_class, self.length, self.slots = classes, per_class, length, slots
+        self.gradient_by_rows, self.holders = gradient_by_rows, holders
+        self.own = holders.share_of(classes)
         room = per_class if slots is None else slots
-        self.vectors = nn.Parameter(torch.zeros(classes, room, dim))
-        self.register_buffer("labels", torch.arange(classes).repeat_interleave(room), persistent=False)
+        numbers = torch.arange(classes)[self.own]
+        self.vectors = nn.Parameter(torch.zeros(len(numbers), room, dim))
+        self.register_buffer("labels", numbers.repeat_interleave(room), persistent=False)
         if slots is not None:  # (C*P,), the places in use among C*slots
+            if holders.count > 1:
+                raise ValueError("proxies that need is to share out cannot be divided among processes")
             self.register_buffer("used", torch.arange(classes * per_class))
         self.placed = False  # whether the proxies stand for their classes yet
         self.files: MappedFiles | None = None  # where proxies and their copies lie; None: in memory
@@ -103,11 +113,20 @@ class ClassProxies(nn.Module):
         """Move the proxies into a file, and their later copies, too: there may be more than memory is free."""
         self.files, self.vectors.data = files, files.copy(self.vectors)
 
+    def look_up(self, table: Tensor, positions: Tensor) -> Tensor:
+        """Look up rows (n, D) of a copy of the proxies, or of themselves, at `positions` (n,) among those of all."""
+        room = table.shape[1]
+        here = (positions >= self.own.start * room) & (positions < self.own.stop * room)
+        rows = table.new_zeros(len(positions), table.shape[2])
+        rows[here] = table.detach().flatten(0, 1)[positions[here] - self.own.start * room]
+        return self.holders.total(rows)  # each row is zero but for the process that has it
+
     def spread(self) -> float:
         """Measure the mean distance between proxies of a class, in normalised space: 0 if they coincide."""
         placed = clip_normalise(self.vectors.detach())
         if self.slots is None:
-            return mean_distance_within(placed)
+            weight = len(placed) / self.classes
+            return float(self.holders.total(torch.tensor(mean_distance_within(placed) * weight, dtype=torch.float64)))
         in_use = self._in_use()
         pairs = in_use.unsqueeze(1) & in_use.unsqueeze(2)
         pairs.diagonal(dim1=1, dim2=2).fill_(False)
@@ -129,8 +148,8 @@ class ClassProxies(nn.Module):
 class Selection:
     """New proxies out of a pool, and how well they cover it."""
 
-    vectors: Tensor  # (C, P, D), un-normalised
-    taken: Tensor  # (C, P), which of each class's pool images they are
+    vectors: Tensor  # (C, P, D), un-normalised; of this process's own classes where several share the proxies
+    taken: Tensor  # (C, P), which of each class's pool images they are, of all classes
     covering_radius: float  # mean over classes of the largest distance to the nearest proxy, normalised space
     counts: Tensor | None = None  # (C,), how many of them are meant; the others repeat the first. None: all
 
@@ -184,26 +203,31 @@ def select_in_chunks(
     *,
     space: Space = "raw",
     generator: torch.Generator | None = None,
+    holders: Processes = ALONE,
 ) -> Selection:
     """Choose what `select_proxies` chooses, out of a pool that comes as `chunks` (c, b, D) of its classes, in order.
 
-    No more than one chunk of the pool of all `classes` is in memory at a time.
+    No more than one chunk of the pool of all `classes` is in memory at a time. Each of `holders` gets and chooses for
+    its own range of the classes, and has the `previous` proxies of these; which images are taken, and how well, all
+    get to know of all.
     """
     place = clip_normalise if space == "normalised" else torch.Tensor.detach
+    mine = holders.share_of(classes)
     first, start = None, 0
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     for chunk in chunks:
-        first = first_picks(classes, chunk.shape[1], generator) if first is None else first  # drawn for all at once
+        first = first_picks(classes, chunk.shape[1], generator)[mine] if first is None else first  # drawn for all
         own = slice(start, start + len(chunk))
         before = None if previous is None else place(previous[own])
         taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
         vectors = _picked(chunk, taken)
         found.append((vectors, taken, covering_radius(clip_normalise(chunk), clip_normalise(vectors))))
         start += len(chunk)
-    if start != classes:
-        raise ValueError(f"the pool's chunks hold {start} classes, but there are proxies of {classes}")
-    vectors, taken, radii = (torch.cat(each) for each in zip(*found, strict=True))
-    return Selection(vectors, taken, float(radii.mean()))
+    if start != mine.stop - mine.start:
+        raise ValueError(f"the pool's chunks hold {start} classes, but there are proxies of {mine.stop - mine.start}")
+    chosen, of_own, radii_of_own = zip(*found, strict=True)
+    all_taken, radii = (holders.gather_rows(each, chosen[0].device) for each in (of_own, radii_of_own))
+    return Selection(torch.cat(chosen), all_taken, float(radii.mean()))
 
 
 def radii_of_first(pool: Tensor, taken: Tensor) -> Tensor:
@@ -256,6 +280,14 @@ def pool_size(pool_per_class: int, proxies_per_class: int) -> int:
     return pool_per_class
 
 
+def classes_at_once(numbers: int, size: int, dim: int, batch_size: int) -> int:
+    """Count the classes of a chunk of a pool with about so many `numbers`, `size` images of each class.
+
+    It is a multiple of the number of images embedded at once, so that chunks consist of whole batches.
+    """
+    return max(1, numbers // (size * dim * batch_size)) * batch_size
+
+
 def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """Draw `size` random images of each class: rows (C, size) of a data set with `labels` (N,) in 0..C-1.
 
@@ -303,7 +335,7 @@ class ProxyObjective(nn.Module):
     As long as the proxies have not been placed, the loss inside the batch is all there is.
 
     Args:
-        loss: any loss with the reference-set signature.
+        loss: any loss with the reference-set signature; `holders` in it where several processes share the proxies.
         proxies: trained together with the network.
         pair_weight: 0.1 as in the authors' code; 0 is the paper's text; "balanced" finds it anew in each step, see
             `balanced_weight`.
@@ -318,7 +350,9 @@ class ProxyObjective(nn.Module):
             within_batch: Tensor = self.loss(embeddings, labels)
             return within_batch
         embeddings = at_least_float32(embeddings)  # gradients of half precision would be too coarse to be compared
-        loss: Tensor = self.loss(embeddings, labels, *self.proxies())
+        holders = self.proxies.holders
+        shared = (holders,) if holders.count > 1 else ()  # those of one process are references for any loss
+        loss: Tensor = self.loss(embeddings, labels, *self.proxies(), *shared)
         if self.pair_weight:
             within_batch = self.loss(embeddings, labels)
             weight: float | Tensor

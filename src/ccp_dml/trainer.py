@@ -80,6 +80,7 @@ class Trainer:
         warm_up_steps: for so many steps at first, the parameters `resting` are not trained.
         resting: normally the backbone's, so that the last layer and the proxies get ready first.
         processes: those that train together. Each embeds its own part of a batch, and then goes on with the whole.
+        divided: parameters of which each process trains a part of its own; the others are the same in all.
         after_step: called with the number of steps taken, for progress displays.
         after_evaluation: called when the problem has seen the score, for logs and checkpoints.
     """
@@ -102,6 +103,7 @@ class Trainer:
         warm_up_steps: int = 0,
         resting: Sequence[nn.Parameter] = (),
         processes: Processes = ALONE,
+        divided: Sequence[nn.Parameter] = (),
         after_step: Callable[[int], None] | None = None,
         after_evaluation: Callable[[Evaluation], None] | None = None,
     ) -> None:
@@ -117,7 +119,9 @@ class Trainer:
         self.seconds_before = 0.0  # spent before the run was interrupted
         self.started = monotonic()
         self.evaluation_clock = Stopwatch()
-        self.trained = [value for value in (*network.parameters(), *objective.parameters()) if value.requires_grad]
+        self.divided, apart = list(divided), {id(value) for value in divided}
+        trained = (value for value in (*network.parameters(), *objective.parameters()) if value.requires_grad)
+        self.trained = [value for value in trained if id(value) not in apart]  # in all processes alike
         self._stream: Iterator[tuple[Tensor, Tensor]] | None = None
         refuse_orphans(network, objective, optimizer)
 
@@ -181,7 +185,9 @@ class Trainer:
         if self.pull is not None:
             self.pull.add_gradient()
         add_to_gradients(self.decayed, self.decayed, self.weight_decay)
-        norm = clip_gradients(self.trained, self.clip_norm)
+        norm = clip_gradients(
+            self.trained, self.clip_norm, self.divided, self.processes.total if self.divided else None
+        )
         self.optimizer.step()
         return torch.stack(
             [at_least_float32(value) for value in (embeddings.detach().abs().amax(), loss.detach(), norm)]

@@ -23,3 +23,20 @@ def test_too_much_is_refused_with_the_sum_and_its_parts():
         refuse_too_large(config("ccp.proxies_per_class=1000000"), 100, of_images=True, available=8 * 10**9)
     with pytest.raises(UserError, match=r"run\.workers"):
         refuse_too_large(config("run.workers=256"), 100, of_images=True, available=8 * 10**9)
+
+
+def test_processes_hold_proxies_each_or_share_them():
+    def needs(*settings, **arguments):
+        found = memory_needs(config("ccp.proxies_per_class=2", *settings), 10**6, of_images=True, **arguments)
+        return found["ccp.proxies_per_class"], found["ccp.pool_per_class"]
+
+    proxies, pool = needs()
+    assert proxies == 10**6 * 2 * config().model.embedding_dim * 4 * 4
+    assert pool <= 1 << 28, "a large pool comes in chunks"
+    each, whole_pools = needs(processes=4, on_this_machine=2)
+    assert each == 2 * proxies
+    assert whole_pools > 10 * pool
+    shared, chunks = needs("run.proxies_over_processes=true", processes=4, on_this_machine=2)
+    assert shared == proxies / 2
+    assert chunks == 2 * pool
+    assert needs("run.proxies_on_disk=true") == (0, pool)

@@ -23,6 +23,18 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path):
     assert (found["a"]["step"], found["name"], found["nothing"], found["rate"]) == (7, "x", None, 0.1)
 
 
+def test_a_mapped_checkpoint_is_the_same_and_can_be_replaced_meanwhile(tmp_path):
+    state = {"a": {"weight": torch.randn(300, 2)}, "step": 7}
+    save_checkpoint(tmp_path / "c.pt", state)
+    found = load_checkpoint(tmp_path / "c.pt", mapped=True)
+    save_checkpoint(tmp_path / "c.pt", {"other": 1})
+    assert torch.equal(found["a"]["weight"], state["a"]["weight"])
+    assert found["step"] == 7
+    (tmp_path / "c.pt").write_bytes(b"PK damaged")
+    with pytest.raises(UserError):
+        load_checkpoint(tmp_path / "c.pt", mapped=True)
+
+
 class Malicious:
     def __reduce__(self):
         return (open, ("ran.txt", "w"))

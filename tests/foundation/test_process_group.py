@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.collective_cases import collective_operations
+from support.collective_cases import collective_operations, rows_in_pieces
 from support.many_processes import in_processes
 
 from ccp_dml.foundation.process_group import (
@@ -36,6 +36,29 @@ def test_the_sum_of_the_processes_gradients_is_the_gradient_of_one_process(seen)
     torch.testing.assert_close(sum(answer["gradient"] for answer in seen), weight.grad, rtol=1e-15, atol=0)
 
 
+def test_gradients_of_shared_work_are_those_of_one_process(seen):
+    parts = [torch.tensor([1.0 + rank, 5.0], dtype=torch.float64, requires_grad=True) for rank in range(3)]
+    alike = torch.tensor([2.0, 7.0], dtype=torch.float64, requires_grad=True)
+    total = sum((alike * part).prod() for part in parts)
+    total.square().backward()
+    for part, answer in zip(parts, seen, strict=True):
+        value, of_alike, of_part = answer["total"]
+        assert value == total.item()
+        torch.testing.assert_close(of_alike, alike.grad, rtol=1e-15, atol=0)
+        torch.testing.assert_close(of_part, part.grad, rtol=1e-15, atol=0)
+
+
+def test_the_largest_of_all_and_the_rows_of_all(seen):
+    assert all(answer["largest"].tolist() == [2, 0] for answer in seen)
+    assert torch.equal(seen[0]["at the first"], torch.arange(14, dtype=torch.int32).view(7, 2))
+    assert seen[1]["at the first"] is None
+
+
+def test_rows_travel_in_pieces(tmp_path):
+    first, *_ = in_processes(2, tmp_path, rows_in_pieces)
+    assert torch.equal(first, torch.arange(30.0).view(10, 3))
+
+
 def test_all_go_by_the_first(seen):
     assert [answer["same"] for answer in seen] == [{"rank": 0}] * 3
     assert all(answer["shared"].eq(0).all() for answer in seen)
@@ -63,6 +86,10 @@ def test_alone_everything_is_ones_own():
     rows = torch.ones(3, 2, requires_grad=True)
     assert ALONE.gather(rows) is rows
     assert torch.equal(ALONE.gather_rows([torch.zeros(1), torch.ones(2)]), torch.tensor([0.0, 1.0, 1.0]))
+    assert ALONE.hand_out(rows) is ALONE.total(rows) is ALONE.largest(rows) is rows
+    whole = torch.zeros(3, 2)
+    ALONE.rows_to_first(rows.detach(), whole)
+    assert torch.equal(whole, rows)
     assert ALONE.same(7) == 7
     with ALONE.first_goes_first():
         ALONE.wait()

@@ -72,3 +72,15 @@ def test_clipping_sees_dense_and_sparse_gradients_as_one():
         again = parameters()
         assert torch.equal(clip_gradients(list(again), most), expected)
         assert torch.equal(again[1].grad, dense[1].grad)
+
+
+@pytest.mark.parametrize("most", [1.0, 100.0])
+def test_clipping_counts_what_other_processes_hold(most):
+    """A norm of 3, 4 and 12 is 13; this process has 3 in all processes' parameter and 4 in its own part."""
+    alike, own = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(4, 2))
+    alike.grad = torch.tensor([3.0, 0.0])
+    own.grad = torch.zeros(4, 2).index_put_((torch.tensor(1), torch.tensor(0)), torch.tensor(4.0)).to_sparse(1)
+    assert clip_gradients([alike], most, [own], lambda squared: squared + 12.0**2).item() == pytest.approx(13.0)
+    scale = min(1.0, most / 13)
+    assert alike.grad.tolist() == pytest.approx([3.0 * scale, 0.0], rel=1e-6)
+    assert own.grad.to_dense()[1].tolist() == pytest.approx([4.0 * scale, 0.0], rel=1e-6)

@@ -1,6 +1,7 @@
 """One training over two and four real processes equals the training in one."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,21 @@ import torch
 from conftest import write_features
 from support.collective_cases import evaluation_and_reselection
 from support.many_processes import in_processes
-from support.training_cases import CASES, IN_DOUBLE, PROXIES, train_all, train_case
+from support.training_cases import (
+    CASES,
+    DIVIDED,
+    DIVIDED_CASES,
+    IN_DOUBLE,
+    PROXIES,
+    train_all,
+    train_case,
+    train_divided,
+)
 
 from ccp_dml.foundation.checkpoint import load_checkpoint
 from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.problem_map import read_problems
 
 
 def test_evaluation_and_reselection_are_equal_to_the_last_bit_at_sizes_that_do_not_divide(tmp_path):
@@ -62,11 +73,17 @@ def assert_equal_runs(folder, reference):
             value, expected[name], rtol=1e-12, atol=1e-12, msg=lambda text, n=name: f"{n}: {text}"
         )
     assert any(value.dtype == torch.float64 for value in values.values())
-    same = ("step", "problem", "queries", "loss", "map_at_r", "covering_radius", "pull_norm", "gradient_norm")
     for row, other in zip(rows, expected_rows, strict=True):
         assert row.keys() == other.keys()
-        chosen, expected = ({key: each[key] for key in same if key in each} for each in (row, other))
-        assert chosen == pytest.approx(expected, rel=1e-11)
+        for key in (key for key in row if not key.endswith("seconds")):
+            assert row[key] == expected_number(other[key]), key
+
+
+def expected_number(value):
+    """What a logged value may be: numbers within 1e-11, also within the list of problems begun."""
+    if isinstance(value, list):
+        return [{key: expected_number(inner) for key, inner in entry.items()} for entry in value]
+    return pytest.approx(value, rel=1e-11) if isinstance(value, float) else value
 
 
 @pytest.mark.slow
@@ -85,6 +102,49 @@ def test_a_run_that_two_processes_began_goes_on_in_one_and_in_four(trained):
     root, _ = trained
     assert_equal_runs(root / "2" / "stopped", root / "1" / "c2-ccp")
     assert_equal_runs(root / "4" / "continued", root / "1" / "c2-ccp")
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory):
+    """The folder of runs whose proxies the processes share, by their number, and of the same in one process."""
+    root = tmp_path_factory.mktemp("divided")
+    features = write_features(root / "features.npz")
+    in_processes(1, root, train_divided, root / "1", features)
+    in_processes(2, root, train_divided, root / "2", features)
+    in_processes(4, root, train_divided, root / "4", features, root / "2" / "stopped")
+    shutil.copytree(root / "2" / "stopped", root / "1" / "again")
+    train_case(root / "1" / "again", features, "triplet-ccp", resume=True, more=(DIVIDED,))
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("case", DIVIDED_CASES)
+def test_processes_that_share_the_proxies_train_what_one_trains(divided, case):
+    for count in ("2", "4"):
+        assert_equal_runs(divided / count / case, divided / "1" / case)
+        maps, expected = (read_problems(divided / each / case) for each in (count, "1"))
+        assert len(maps) == len(expected) == (0 if case != "stale" else len(maps))
+        for found, one in zip(maps, expected, strict=True):
+            for side in ("selected", "converged"):
+                torch.testing.assert_close(getattr(found, side), getattr(one, side), rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(found.train.embeddings, one.train.embeddings, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_the_cases_of_shared_proxies_solve_several_problems_and_look_at_their_staleness(divided):
+    rows = Logbook.reopen(divided / "4" / "stale").rows()
+    assert rows[-1]["problem"] > 2
+    assert rows[-1]["staleness"] > 0
+    assert {"proxy_spread", "active_positives", "active_negatives"} <= rows[-1].keys()
+    assert len(read_problems(divided / "4" / "stale")) > 1
+    assert Logbook.reopen(divided / "4" / "c2-ccp").rows()[-1]["problem"] > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("again", ["1/again", "4/divided again", "4/whole again"])
+def test_a_run_with_shared_proxies_goes_on_with_any_number_of_processes_and_with_whole_proxies(divided, again):
+    assert_equal_runs(divided / again, divided / "1" / "triplet-ccp")
 
 
 @pytest.mark.slow

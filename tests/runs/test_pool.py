@@ -79,3 +79,21 @@ def test_a_pool_depends_on_seed_and_problem_alone():
     assert torch.equal(first.embed(network, 2), second.embed(network, 2))
     rows = draw_pool(first.data.labels, 7, generator(3, "pool", 2))
     assert torch.equal(second.embed(network, 2).floor().squeeze(-1).long(), rows)
+
+
+@pytest.mark.parametrize("own", [slice(0, 100), slice(33, 71), slice(99, 100), slice(40, 40)])
+@pytest.mark.parametrize("classes", [1, 9, 50, 200])
+def test_any_range_of_classes_in_chunks_is_embedded_in_whole_batches(own, classes):
+    pool = make_pool()
+    sizes = []
+
+    class Noting(Scale):
+        def raw(self, inputs):
+            sizes.append(len(inputs))
+            return super().raw(inputs)
+
+    whole = pool.embed(Scale(), 2)
+    chunks = list(pool.embed_in_chunks(Noting(), 2, classes, own))
+    assert torch.equal(torch.cat([*chunks, whole[:0]]), whole[own])
+    assert all(len(chunk) == classes for chunk in chunks[:-1])
+    assert set(sizes) <= {50}, "the company of an image decides about its last digit"

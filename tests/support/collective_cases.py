@@ -6,8 +6,10 @@ from torch import nn
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
 from ccp_dml.evaluation import embed, score
+from ccp_dml.foundation import process_group
 from ccp_dml.foundation.process_group import current
 from ccp_dml.foundation.randomness import generator
+from ccp_dml.losses.activity import pair_activity, recorded_pairs
 from ccp_dml.proxies import select_proxies
 from ccp_dml.runs.pool import TrainingPool
 
@@ -59,6 +61,12 @@ def collective_operations():
     (joined.square().sum(dim=1) * torch.arange(1.0, count + 1)).sum().backward()
     shared = torch.full((2, 3), float(rank)).t()  # not contiguous
     processes.share([shared])
+    part = torch.tensor([1.0 + rank, 5.0], dtype=torch.float64, requires_grad=True)
+    alike = torch.tensor([2.0, 7.0], dtype=torch.float64, requires_grad=True)
+    total = processes.total((processes.hand_out(alike) * part).prod())  # each process has a part of the work
+    total.square().backward()
+    whole = torch.zeros(7, 2, dtype=torch.int32) if rank == 0 else None
+    processes.rows_to_first(torch.arange(14, dtype=torch.int32).view(7, 2)[processes.share_of(7)], whole)
     before = []
     with processes.first_goes_first():
         before.append(rank)
@@ -71,9 +79,20 @@ def collective_operations():
         "some have nothing": processes.gather_rows([torch.ones(2, 3)] if rank == 1 else [], torch.device("cpu")),
         "same": processes.same({"rank": rank}),
         "shared": shared,
+        "total": (total.item(), alike.grad, part.grad),
+        "largest": processes.largest(torch.tensor([rank, -rank])),
+        "at the first": whole,
         "share": processes.share_of(10, 3),
         "first": processes.is_first,
     }
+
+
+def rows_in_pieces():
+    """Join rows in the first process, two at a time."""
+    processes, process_group.NUMBERS_AT_ONCE = current(), 7
+    whole = torch.zeros(10, 3) if processes.is_first else None
+    processes.rows_to_first(torch.arange(30.0).view(10, 3)[processes.share_of(10)], whole)
+    return whole
 
 
 def evaluation_and_reselection(sizes=((13, 5), (2, 3))):
@@ -98,4 +117,23 @@ def evaluation_and_reselection(sizes=((13, 5), (2, 3))):
                 "selections": [(each.vectors, each.taken, each.covering_radius) for each in (first, second)],
             }
         )
+    return found
+
+
+def losses_against_divided_proxies(losses, references):
+    """Compute each loss, and its gradients, against references of which each process has its range.
+
+    `references` are (embeddings, labels, ref_embeddings, ref_labels). Returned are, for each loss, its value, the
+    gradient of the embeddings, the gradient of the own references, and the shares of active pairs.
+    """
+    processes, found = current(), []
+    embeddings, labels, ref_embeddings, ref_labels = references
+    own = processes.share_of(len(ref_labels))
+    for loss in losses:
+        anchors = embeddings.clone().requires_grad_()
+        proxies = ref_embeddings[own].clone().requires_grad_()
+        with recorded_pairs() as record:
+            value = loss(anchors, labels, proxies, ref_labels[own], processes)
+            (3 * value.square()).backward()
+        found.append((value.detach(), anchors.grad, proxies.grad, pair_activity(record)))
     return found

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 PRELOADED = ["torch", "torch.distributed", "ccp_dml.runs.training"]
-SECONDS = 240
+SECONDS = 900  # for a machine that is busy with other things
 
 
 def in_processes(count, folder, function, *arguments):

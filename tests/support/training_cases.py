@@ -9,6 +9,7 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.foundation.digests import tensor_digest
 from ccp_dml.foundation.process_group import current
+from ccp_dml.losses import pairs
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_fabric, build_network
@@ -43,11 +44,20 @@ CASES = {
     "proxy-anchor": ("proxy-anchor", SELDOM),
     "pca": ("c2-ccp", (*PROXIES, "model.head_init=whitened-pca")),
 }
+DIVIDED = "run.proxies_over_processes=true"
+BY_ROWS = ("optim.decay_proxies=false", "optim.proxies_by_rows=true", "run.proxies_on_disk=true", "run.device=cpu")
+STALE = ("ccp.until=stale", "ccp.staleness=0.05", "ccp.check_every=3", "ccp.proxy_length=unit", "ccp.space=normalised")
+DIVIDED_CASES = {
+    **{name: CASES[name] for loss in LOSSES for name in (f"{loss}-proxy", f"{loss}-ccp")},
+    "rows": ("c2-ccp", (*PROXIES, *BY_ROWS, "loss.positive_margin=0.0", "loss.negative_margin=0.1")),
+    "stale": ("ms-ccp", (*PROXIES, *STALE, "ccp.remembered_problems=2", "run.map_points=40")),
+}
+CASES_BY_NAME = CASES | DIVIDED_CASES
 STOPPED_AT = 27  # between the evaluations at 20 and 30
 
 
 def configured(features, case, *more):
-    method, settings = CASES[case]
+    method, settings = CASES_BY_NAME[case]
     given = [f"data.path={features}", *IN_DOUBLE, *settings, *more]
     return complete(resolve(["features", method], given).config)
 
@@ -78,6 +88,26 @@ def train_all(root, features, stopped=None):
         processes.wait()
         found["continued"] = train_case(root / "continued", features, "c2-ccp", resume=True)
     return found, first_steps_on_glyphs(root, 50, "64-true"), first_steps_on_glyphs(root, 15, "32-true")
+
+
+def train_divided(root, features, stopped=None):
+    """Train with proxies that the processes share; stop one run, or go on with one that others have `stopped`.
+
+    Losses look for the proxies that count, as they do with many classes.
+    """
+    root, processes = Path(root), current()
+    pairs._PAIRS_WORTH_A_SEARCH = {"cpu": 1, "cuda": 1}
+    for case in DIVIDED_CASES:
+        train_case(root / case, features, case, more=(DIVIDED,))
+    if stopped is None:
+        train_case(root / "stopped", features, "triplet-ccp", stop_at=STOPPED_AT, more=(DIVIDED,))
+        return None
+    if processes.is_first:
+        shutil.copytree(stopped, root / "divided again")
+        shutil.copytree(stopped, root / "whole again")
+    processes.wait()
+    train_case(root / "divided again", features, "triplet-ccp", resume=True, more=(DIVIDED,))
+    return train_case(root / "whole again", features, "triplet-ccp", resume=True)
 
 
 def first_steps_on_glyphs(root, steps, precision):

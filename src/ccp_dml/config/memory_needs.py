@@ -3,16 +3,19 @@
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.machine import gigabytes, machine_memory
-from ccp_dml.proxies import pool_size
+from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, classes_at_once, pool_size
 
 FLOAT = 4  # bytes
 WORKER = 200_000_000  # bytes of a process that loads images, before it has loaded any
 
 
-def memory_needs(config: Config, classes: int, *, of_images: bool) -> dict[str, int]:
-    """List what takes memory for certain, in bytes by the keys that decide about it.
+def memory_needs(
+    config: Config, classes: int, *, of_images: bool, processes: int = 1, on_this_machine: int = 1
+) -> dict[str, int]:
+    """List what takes memory of this machine for certain, in bytes by the keys that decide about it.
 
-    Activations and the network itself are left out: what is listed is far less than a run takes.
+    Activations and the network itself are left out: what is listed is far less than a run takes. Of the `processes`
+    that train together, so many are `on_this_machine`.
     """
     train, dim = config.train, config.model.embedding_dim
     batch = train.classes_per_batch * train.images_per_class
@@ -24,18 +27,31 @@ def memory_needs(config: Config, classes: int, *, of_images: bool) -> dict[str, 
         "run.workers": (config.run.workers or 0) * (WORKER + 2 * batch * item) if of_images else 0,
     }
     if config.ccp.mode != "off":
-        needs["ccp.proxies_per_class"] = classes * config.ccp.proxies_per_class * dim * 4 * FLOAT  # gradient, moments
-        pool = pool_size(config.ccp.pool_per_class, config.ccp.proxies_per_class)
-        needs["ccp.pool_per_class"] = classes * pool * dim * FLOAT
+        ccp, is_divided = config.ccp, config.run.proxies_over_processes
+        held = classes // processes if is_divided else classes  # by each process
+        of_all = 0 if config.run.proxies_on_disk else on_this_machine * held * ccp.proxies_per_class * dim
+        needs["ccp.proxies_per_class"] = of_all * 4 * FLOAT  # gradient and moments, too
+        pool = pool_size(ccp.pool_per_class, ccp.proxies_per_class)
+        if not ccp.proxies_by_need and (is_divided or processes == 1):
+            held = min(held, classes_at_once(NUMBERS_OF_A_CHUNK, pool, dim, config.run.evaluation_batch))
+        needs["ccp.pool_per_class"] = on_this_machine * held * pool * dim * FLOAT
     if config.xbm.enabled:
         needs["xbm.memory_batches"] = config.xbm.memory_batches * batch * dim * FLOAT
     return needs
 
 
-def refuse_too_large(config: Config, classes: int, *, of_images: bool, available: int | None = None) -> None:
+def refuse_too_large(
+    config: Config,
+    classes: int,
+    *,
+    of_images: bool,
+    processes: int = 1,
+    on_this_machine: int = 1,
+    available: int | None = None,
+) -> None:
     """Raise if the settings need more memory than the machine has, with the sum and its largest parts."""
     available = machine_memory() if available is None else available
-    needs = memory_needs(config, classes, of_images=of_images)
+    needs = memory_needs(config, classes, of_images=of_images, processes=processes, on_this_machine=on_this_machine)
     total = sum(needs.values())
     if available is None or total <= available:
         return

@@ -208,6 +208,7 @@ READ_BY_EVERY_RUN = frozenset(
         "run.checkpoint_minutes",
         "run.compile",
         "run.proxies_on_disk",
+        "run.proxies_over_processes",
     }
 )
 """The other keys: every key of the schema stands here or in `READERS`. How a run is computed counts as read."""

@@ -256,6 +256,11 @@ class RunConfig(ConfigSection):
     proxies_on_disk: bool = Field(
         False, description="proxies, their moments and their copies lie in files, not in memory; needs proxies_by_rows"
     )
+    proxies_over_processes: bool = Field(
+        False,
+        description="with --processes, each process holds the proxies of its own part of the classes; for c1, c2, ms, "
+        "triplet",
+    )
     checkpoint_minutes: float = Field(
         0.0, ge=0, description="least time between two checkpoints; 0: one after every evaluation"
     )

@@ -38,11 +38,14 @@ def save_checkpoint(path: Path, state: dict[str, Any], before: Path | None = Non
         raise cannot_write(path, error) from None
 
 
-def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read a checkpoint without ever running code from it; raise a DamagedError where it is not what was written."""
+def load_checkpoint(path: Path, device: torch.device | str = "cpu", *, mapped: bool = False) -> dict[str, Any]:
+    """Read a checkpoint without ever running code from it; raise a DamagedError where it is not what was written.
+
+    If it is to be `mapped`, its tensors lie in the file until somebody copies them, whatever the `device`.
+    """
     try:
         check_torch_file(path)
-        state = torch.load(path, map_location=device, weights_only=True)
+        state = torch.load(path, map_location="cpu" if mapped else device, weights_only=True, mmap=mapped)
     except FileNotFoundError:
         raise UserError(
             f"{path} does not exist, so there is nothing to resume; start the run without --resume."

@@ -13,6 +13,8 @@ backward pass of `gather` returns N times the own slice of dL/dE:
     1/N  sum over r of  (dE_r/dtheta)^T (N dL/dE_r)  =  dL/dtheta
 
 Parameters behind the gathered embeddings, proxies for instance, are not wrapped: each process has their whole gradient.
+Where each process holds a part of the proxies, it has the whole gradient of its part: `hand_out` leads from what all
+have alike into what each computes for its part, and `total` leads back.
 
 `Processes` is what a single process has: it waits for nobody, and everything is its own. `ProcessGroup` has the same
 methods over torch's collective operations, so that who uses them reads the same in both cases.
@@ -35,6 +37,9 @@ PATIENCE = timedelta(hours=24)
 """How long processes wait for one that does something alone, such as computing features. None of them waits for a dead
 one: the launcher ends all when one dies."""
 
+NUMBERS_AT_ONCE = 1 << 24
+"""How many numbers a process sends in one piece."""
+
 
 class Processes:
     """One process that trains alone."""
@@ -47,14 +52,14 @@ class Processes:
         """Tell whether this is the process that writes files and talks to the user."""
         return self.rank == 0
 
-    def share_of(self, count: int, chunk: int = 1) -> slice:
+    def share_of(self, count: int, chunk: int = 1, rank: int | None = None) -> slice:
         """Choose this process's range out of `count` rows; the ranges follow in rank order and consist of whole chunks.
 
         A chunk is what must not be torn: rows that are computed together may differ in the last digit from the same
-        rows in other company.
+        rows in other company. `rank` asks for another process's range.
         """
-        chunks = -(-count // chunk)
-        first, last = (chunks * rank // self.count * chunk for rank in (self.rank, self.rank + 1))
+        chunks, rank = -(-count // chunk), self.rank if rank is None else rank
+        first, last = (chunks * each // self.count * chunk for each in (rank, rank + 1))
         return slice(min(first, count), min(last, count))
 
     def gather(self, own: Tensor) -> Tensor:
@@ -64,6 +69,26 @@ class Processes:
     def gather_rows(self, own: Sequence[Tensor], device: torch.device | None = None) -> Tensor:
         """Join the pieces of all processes, in rank order, without gradients; a process may have few rows, or none."""
         return torch.cat(list(own)).to(device)
+
+    def hand_out(self, value: Tensor) -> Tensor:
+        """Give `value`, which all processes have alike, to work that they share; its gradient is the sum of theirs."""
+        return value
+
+    def total(self, own: Tensor) -> Tensor:
+        """Add up what the processes have; gradients flow to each as if it had all, since all go on with the total."""
+        return own
+
+    def largest(self, own: Tensor) -> Tensor:
+        """Find the largest of what the processes have, entry by entry, without gradients."""
+        return own
+
+    def rows_to_first(self, own: Tensor, whole: Tensor | None) -> None:
+        """Join the rows of all, which were shared out by `share_of`, in the first process's `whole`; others give None.
+
+        They travel one process after the other, in pieces of bounded size.
+        """
+        if whole is not None:
+            whole.copy_(own)
 
     def same(self, value: T) -> T:
         """Give all processes the first one's `value`, so that they decide alike."""
@@ -106,6 +131,30 @@ class ProcessGroup(Processes):
         dist.all_gather(everyone, padded)
         return torch.cat([part[:count] for part, count in zip(everyone, rows, strict=True)])
 
+    def hand_out(self, value: Tensor) -> Tensor:
+        handed: Tensor = _HandOut.apply(value)
+        return handed
+
+    def total(self, own: Tensor) -> Tensor:
+        total: Tensor = _Total.apply(own)
+        return total
+
+    def largest(self, own: Tensor) -> Tensor:
+        return _reduced(own.detach(), dist.ReduceOp.MAX)
+
+    def rows_to_first(self, own: Tensor, whole: Tensor | None) -> None:
+        rows = max(1, NUMBERS_AT_ONCE // max(1, own[:1].numel()))
+        if whole is None:
+            for piece in own.detach().split(rows):
+                dist.send(piece.contiguous(), dst=0)
+            return
+        whole[self.share_of(len(whole))] = own.detach()
+        for sender in range(1, self.count):
+            for place in whole[self.share_of(len(whole), rank=sender)].split(rows):
+                piece = torch.empty_like(place, device=own.device)
+                dist.recv(piece, src=sender)
+                place.copy_(piece)
+
     def same(self, value: T) -> T:
         values: list[Any] = [value]
         dist.broadcast_object_list(values, src=0)
@@ -144,6 +193,36 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return ctx.count * gradient[ctx.own], None, None
+
+
+class _HandOut(torch.autograd.Function):
+    """Leave a tensor as it is; the gradient is the sum of the processes' gradients."""
+
+    @staticmethod
+    def forward(_: Any, value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return _reduced(gradient, dist.ReduceOp.SUM)
+
+
+class _Total(torch.autograd.Function):
+    """Add up the processes' tensors; the gradient stays as it is, the same in all of them."""
+
+    @staticmethod
+    def forward(_: Any, own: Tensor) -> Tensor:
+        return _reduced(own, dist.ReduceOp.SUM)
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+def _reduced(own: Tensor, operation: Any) -> Tensor:
+    reduced = own.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(reduced, operation)
+    return reduced
 
 
 ALONE = Processes()

@@ -5,6 +5,7 @@ which rows count asks `asks_for_rows` in its forward pass and returns `rows_grad
 function returns a dense gradient, which is right, too.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -48,19 +49,29 @@ class _Rows(torch.autograd.Function):
 
 
 @torch.no_grad()
-def clip_gradients(parameters: list[torch.nn.Parameter], most: float) -> Tensor:
+def clip_gradients(
+    parameters: Sequence[Tensor],
+    most: float,
+    divided: Sequence[Tensor] = (),
+    total: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Scale all gradients down so that their common norm is at most `most`; return the norm before.
 
-    It does what torch's `clip_grad_norm_` does, and takes gradients of rows, too.
+    It does what torch's `clip_grad_norm_` does, and takes gradients of rows, too. With `total`, this process has a part
+    of the parameters `divided`, others have the rest, and `total` adds up what all give it.
     """
-    by_rows = [value for value in parameters if value.grad is not None and value.grad.is_sparse]
-    if not by_rows:
-        return torch.nn.utils.clip_grad_norm_(parameters, most)
-    for value in by_rows:
-        assert value.grad is not None
-        value.grad = value.grad.coalesce()
-    gradients = [value.grad for value in parameters if value.grad is not None]
-    numbers = [gradient.values() if gradient.is_sparse else gradient for gradient in gradients]
-    norm = torch.nn.utils.get_total_norm(numbers)
-    torch._foreach_mul_(numbers, (most / (norm + 1e-6)).clamp(max=1.0))
+    for value in (*parameters, *divided):
+        if value.grad is not None and value.grad.is_sparse:
+            value.grad = value.grad.coalesce()
+    alike, own = (_numbers_of_gradients(values) for values in (parameters, divided))
+    norm = torch.nn.utils.get_total_norm([*alike, *own] if total is None else alike)
+    if total is not None:
+        norm = (norm.square() + total(torch.nn.utils.get_total_norm(own).square().to(norm))).sqrt()
+    torch._foreach_mul_([*alike, *own], (most / (norm + 1e-6)).clamp(max=1.0))
     return norm
+
+
+def _numbers_of_gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """List the gradients of those that have one; of sparse gradients the rows that they hold."""
+    gradients = [value.grad for value in parameters if value.grad is not None]
+    return [gradient.values() if gradient.is_sparse else gradient for gradient in gradients]

@@ -6,7 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.losses.pairs import check_normalise, mean_of_non_zero, pair_up
+from ccp_dml.foundation.process_group import ALONE, Processes
+from ccp_dml.losses.pairs import check_normalise, pair_up
 
 
 class ContrastiveLoss(nn.Module):
@@ -45,14 +46,14 @@ class ContrastiveLoss(nn.Module):
         labels: Tensor,
         ref_embeddings: Tensor | None = None,
         ref_labels: Tensor | None = None,
+        holders: Processes = ALONE,
     ) -> Tensor:
-        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise).nearer_than(
-            self.negative_margin
-        )
+        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise, holders)
+        pairs = pairs.nearer_than(self.negative_margin)
         distances, (positive, negative) = pairs.distances(), pairs.masks()
         too_far = torch.relu(distances - self.positive_margin) * positive
         too_close = torch.relu(self.negative_margin - distances) * negative
-        return mean_of_non_zero(too_far) + mean_of_non_zero(too_close)
+        return pairs.mean_of_non_zero(too_far) + pairs.mean_of_non_zero(too_close)
 
     def chance_constraint(self) -> tuple[float, float, Literal["distance"]]:
         """State the constraint that this loss bounds: beta, alpha, and the scale on which alpha is measured."""
@@ -93,12 +94,14 @@ class CosineContrastiveLoss(nn.Module):
         labels: Tensor,
         ref_embeddings: Tensor | None = None,
         ref_labels: Tensor | None = None,
+        holders: Processes = ALONE,
     ) -> Tensor:
-        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise).more_similar_than(self.margin)
+        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise, holders)
+        pairs = pairs.more_similar_than(self.margin)
         similarities, (positive, negative) = pairs.similarities(), pairs.masks()
         too_unlike = torch.relu(1.0 - similarities) * positive
         too_alike = torch.relu(similarities - self.margin) * negative
-        return (too_unlike.sum() + too_alike.sum()) / max(len(embeddings), 1)
+        return pairs.holders.total(too_unlike.sum() + too_alike.sum()) / max(len(embeddings), 1)
 
     def chance_constraint(self) -> tuple[float, float, Literal["half squared distance"]]:
         """State the constraint that this loss bounds: beta, alpha, and the scale on which alpha is measured.

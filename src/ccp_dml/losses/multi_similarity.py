@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.gradients import first_derivative_only
 from ccp_dml.losses.pairs import Pairs, check_normalise, pair_up
 
@@ -46,8 +47,9 @@ class MultiSimilarityLoss(nn.Module):
         labels: Tensor,
         ref_embeddings: Tensor | None = None,
         ref_labels: Tensor | None = None,
+        holders: Processes = ALONE,
     ) -> Tensor:
-        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise)
+        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise, holders)
         of_anchors: Tensor = _PullAndPush.apply(
             pairs.similarities(), pairs.of_shared_classes(), self.alpha, self.beta, self.base
         )
@@ -65,7 +67,7 @@ class _PullAndPush(torch.autograd.Function):
         dL/ds = -exp(-alpha x) / (1 + sum over positives of exp(-alpha x))     where the pair is positive
         dL/ds =  exp( beta x)  / (1 + sum over negatives of exp( beta x))      where it is negative
 
-    `own` has the columns where positives can be: all others hold negatives alone.
+    `own` has the columns where positives can be: all others hold negatives alone. Its holders add up the exponentials.
     """
 
     @staticmethod
@@ -73,10 +75,10 @@ class _PullAndPush(torch.autograd.Function):
         columns = slice(None) if own.columns is None else own.columns
         of_own = similarities[:, columns]  # (B, U)
         pulling = (of_own * -alpha).masked_fill_(~own.positive, -torch.inf)
-        pull, pull_total = _log_one_plus_sum_exp_(pulling, less=-alpha * base)
+        pull, pull_total = _log_one_plus_sum_exp_(pulling, less=-alpha * base, holders=own.holders)
         weights = similarities * beta  # (B, R)
         weights[:, columns] = (of_own * beta).masked_fill_(own.same_class, -torch.inf)
-        push, total = _log_one_plus_sum_exp_(weights, less=beta * base)
+        push, total = _log_one_plus_sum_exp_(weights, less=beta * base, holders=own.holders)
         weights[:, columns] -= pulling * (total / pull_total)  # where one of them is not zero, the other is
         ctx.save_for_backward(weights, total)
         return (pull / alpha + push / beta).squeeze(1)
@@ -88,12 +90,15 @@ class _PullAndPush(torch.autograd.Function):
         return weights * (grad.unsqueeze(1) / total), None, None, None, None
 
 
-def _log_one_plus_sum_exp_(exponents: Tensor, less: float) -> tuple[Tensor, Tensor]:
+def _log_one_plus_sum_exp_(exponents: Tensor, less: float, holders: Processes) -> tuple[Tensor, Tensor]:
     """Compute `log(1 + sum of exp(exponents - less))` of each row, and a total (B, 1) each.
 
-    In place, `exponents` (B, R) become the derivatives of the rows' results times their totals.
+    In place, `exponents` (B, R) become the derivatives of the rows' results times their totals. Each of `holders` has
+    some of a row's exponents.
     """
     rows, length = exponents.shape
     highest = exponents.amax(1, keepdim=True).sub_(less).clamp_(min=0.0) if length else exponents.new_zeros(rows, 1)
-    total = exponents.sub_(highest + less).exp_().sum(1, keepdim=True) + torch.exp(-highest)  # the last is the "1 +"
+    highest = holders.largest(highest)
+    total = holders.total(exponents.sub_(highest + less).exp_().sum(1, keepdim=True))
+    total = total + torch.exp(-highest)  # the "1 +"
     return highest + total.log(), total

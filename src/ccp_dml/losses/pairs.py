@@ -6,6 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.distances import NORMALISERS, at_least_float32
 from ccp_dml.losses.activity import note_pairs, recording
 from ccp_dml.losses.nearby import columns_above, columns_within
@@ -21,6 +22,9 @@ class Pairs:
     """Anchors, references, and the relation of every anchor to every reference that counts.
 
     All R references count (U = R) until a loss says which do. The others are negatives that it cannot feel.
+
+    Where several `holders` have a part of the references each, R are this process's own. A loss that takes its sums
+    over references by `holders.total` is then the loss against all references, in every process.
     """
 
     anchors: Tensor  # (B, D), normalised
@@ -30,6 +34,7 @@ class Pairs:
     normalise: str  # what is still to be done to the references
     same_set: bool  # whether the references are the anchors themselves
     columns: Tensor | None = None  # (U,) the references that count; None: all
+    holders: Processes = ALONE  # who has the references
 
     @cached_property
     def same_class(self) -> Tensor:
@@ -91,11 +96,16 @@ class Pairs:
         columns = (self._of_shared_class | wanted).nonzero().squeeze(1)
         return self if 2 * len(columns) > len(wanted) else replace(self, columns=columns)  # a long list saves nothing
 
+    def mean_of_non_zero(self, terms: Tensor) -> Tensor:
+        """Average the non-negative `terms` that are not zero; zero, with a gradient of zeros, when all are."""
+        count = self.holders.total(torch.count_nonzero(terms))
+        return self.holders.total(terms.sum()) / count.clamp(min=1)
+
     def _noted(self, values: Tensor) -> Tensor:
         if not recording():
             return values
         left_out = 0 if self.columns is None else len(self.labels) * (len(self.ref_labels) - len(self.columns))
-        note_pairs(values, self.positive, self.negative, left_out)
+        note_pairs(values, self.positive, self.negative, left_out, self.holders)
         return values
 
 
@@ -105,11 +115,13 @@ def pair_up(
     ref_embeddings: Tensor | None = None,
     ref_labels: Tensor | None = None,
     normalise: str = "clip",
+    holders: Processes = ALONE,
 ) -> Pairs:
     """Pair `embeddings` (B, D) with `ref_embeddings` (R, D), by `labels` (B,) and `ref_labels` (R,).
 
     Without references the batch is its own reference set, and self-pairs are left out. `normalise` is "clip", "l2" or
-    "none". Half precision is computed in float32.
+    "none". Half precision is computed in float32. Each of `holders` gives the references that it has, and the same
+    embeddings as the others.
     """
     if (ref_embeddings is None) != (ref_labels is None):
         raise ValueError("ref_embeddings and ref_labels belong together: give both or neither")
@@ -121,12 +133,8 @@ def pair_up(
     _check_labelled("ref_", ref_embeddings, ref_labels)
     if embeddings.shape[1] != ref_embeddings.shape[1]:
         raise ValueError(f"embeddings have {embeddings.shape[1]} dimensions, ref_embeddings {ref_embeddings.shape[1]}")
-    return Pairs(anchors, labels, ref_embeddings, ref_labels.to(labels), normalise, same_set=False)
-
-
-def mean_of_non_zero(terms: Tensor) -> Tensor:
-    """Average the non-negative `terms` that are not zero; zero, with a gradient of zeros, when all are."""
-    return terms.sum() / torch.count_nonzero(terms).clamp(min=1)
+    anchors = holders.hand_out(anchors)
+    return Pairs(anchors, labels, ref_embeddings, ref_labels.to(labels), normalise, same_set=False, holders=holders)
 
 
 def _check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:

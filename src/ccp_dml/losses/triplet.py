@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.losses.pairs import Pairs, check_normalise, pair_up
 
 _BLOCK_ELEMENTS = 1 << 22  # pairs counted at a time: bounds the temporaries of very large reference sets
@@ -46,19 +47,23 @@ class TripletLoss(nn.Module):
         labels: Tensor,
         ref_embeddings: Tensor | None = None,
         ref_labels: Tensor | None = None,
+        holders: Processes = ALONE,
     ) -> Tensor:
-        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise)
-        if pairs.are_many:
+        pairs = pair_up(embeddings, labels, ref_embeddings, ref_labels, self.normalise, holders)
+        holders = pairs.holders  # nobody but this process where the batch is its own reference set
+        if pairs.are_many or holders.count > 1:  # holders have to ask each other alike, however many each has
             own = pairs.of_shared_classes()
             pairs = own if self.references_as_anchors else pairs.nearer_than(_reach(own, self.margin))
         distances, positive, negative = pairs.distances(), pairs.positive, pairs.negative
         if self.references_as_anchors:
             distances, positive, negative = distances.T, positive.T, negative.T
         # Sum of (d_ap - d_an + margin) over violated triplets, where each distance stands as often as `counts` says.
-        counts = _violated_triplets(distances.detach(), positive, negative, self.margin)  # (anchors, others)
-        triplets = (counts * positive).sum(dtype=torch.float64)
+        is_divided = holders.count > 1 and not self.references_as_anchors  # whether others have an anchor's negatives
+        count = partial(_violated_across, holders=holders) if is_divided else _violated_triplets
+        counts = count(distances.detach(), positive, negative, self.margin)  # (anchors, others)
+        triplets = holders.total((counts * positive).sum(dtype=torch.float64))
         signed = torch.where(positive, counts, -counts)
-        total = (signed * distances).sum(dtype=torch.float64) + self.margin * triplets
+        total = holders.total((signed * distances).sum(dtype=torch.float64)) + self.margin * triplets
         return (total / triplets.clamp(min=1)).to(distances.dtype)
 
     def extra_repr(self) -> str:
@@ -69,7 +74,7 @@ class TripletLoss(nn.Module):
 def _reach(pairs: Pairs, margin: float) -> Tensor:
     """Compute how near a negative must be to an anchor to be in a violated triplet (B, 1); -inf without positives."""
     of_positives = pairs.distances().masked_fill(~pairs.positive, -torch.inf)
-    return F.pad(of_positives, (0, 1), value=-torch.inf).amax(1, keepdim=True) + margin
+    return pairs.holders.largest(F.pad(of_positives, (0, 1), value=-torch.inf).amax(1, keepdim=True)) + margin
 
 
 @torch.no_grad()
@@ -86,6 +91,26 @@ def _violated_triplets(distances: Tensor, positive: Tensor, negative: Tensor, ma
         of_negatives = distances[block].masked_fill(~negative[block], torch.inf)
         counts[block] = count(reach, of_negatives)
     return counts
+
+
+@torch.no_grad()
+def _violated_across(
+    distances: Tensor, positive: Tensor, negative: Tensor, margin: float, holders: Processes
+) -> Tensor:
+    """Count what `_violated_triplets` counts, where an anchor has positives and negatives in several processes.
+
+    The distances of all positives travel, since they are few; each process compares them with its own negatives.
+    """
+    most = int(holders.largest(F.pad(positive.sum(1), (0, 1), value=1).amax()))  # waits for device and processes
+    reach = (distances + margin).masked_fill(~positive, -torch.inf)
+    reaches, places = F.pad(reach, (0, most), value=-torch.inf).topk(most, dim=1)  # (A, most)
+    of_all = holders.gather(reaches.T).T.contiguous()  # (A, most of each process), in rank order
+    of_negatives = distances.masked_fill(~negative, torch.inf)
+    in_reach = holders.total(torch.searchsorted(of_negatives.sort(dim=1).values, of_all))
+    out_of_reach = torch.searchsorted(of_all.sort(dim=1).values, of_negatives, right=True)
+    counts = F.pad(torch.where(negative, of_all.shape[1] - out_of_reach, 0), (0, most))
+    counts.scatter_add_(1, places, in_reach.unflatten(1, (-1, most))[:, holders.rank])  # nothing within -inf
+    return counts[:, : distances.shape[1]].to(distances.dtype)
 
 
 def _count_by_sorting(reach: Tensor, of_negatives: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ from ccp_dml.records.ownership import Ownership
 
 HOW_IT_RUNS = frozenset(
     {"run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger", "run.checkpoint_minutes"}
-    | {"run.proxies_on_disk"}
+    | {"run.proxies_on_disk", "run.proxies_over_processes"}
 )
 """Keys that do not change a result: a finished run stays valid when they differ."""
 
@@ -267,20 +267,21 @@ class Logbook:
         state = {**state, OWNER: self._owner(), LOG_DIGEST: self.evaluations.digest()}
         save_checkpoint(self.checkpoint_file, state, before=self.previous_checkpoint_file)
 
-    def last_state(self, device: torch.device) -> dict[str, Any] | None:
+    def last_state(self, device: torch.device, *, mapped: bool = False) -> dict[str, Any] | None:
         """Read the last checkpoint; where it is damaged, the one before; None if the run was killed before its first.
 
-        A run that starts from the one before computes the same steps again, and comes to the same result.
+        A run that starts from the one before computes the same steps again, and comes to the same result. For `mapped`,
+        see `load_checkpoint`.
         """
         newest, before = self.checkpoint_file, self.previous_checkpoint_file
         if not newest.exists() and not before.exists():
             return None
         try:
-            state = load_checkpoint(newest if newest.exists() else before, device)
+            state = load_checkpoint(newest if newest.exists() else before, device, mapped=mapped)
         except DamagedError as error:
             if not before.exists():
                 raise UserError(f"{error} There is no earlier one; start again in a new --out.") from None
-            state = load_checkpoint(before, device)
+            state = load_checkpoint(before, device, mapped=mapped)
             self.notes.append(f"{error} The checkpoint before it is taken; the result will be the same.")
         owner, self.log_digest = state.pop(OWNER, None), state.pop(LOG_DIGEST, None)
         if owner is None:

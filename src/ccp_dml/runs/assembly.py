@@ -25,7 +25,7 @@ from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.models.backbones import PrecomputedFeatures
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.projections import IterativeProjections, Pace, ProximalPull
-from ccp_dml.proxies import pool_size
+from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, classes_at_once, pool_size
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.reports.advice import Advice, Case, advise
 from ccp_dml.runs.build import (
@@ -33,17 +33,14 @@ from ccp_dml.runs.build import (
     build_optimizer,
     compile_backbone,
     decayed_parameters,
-    files_for_proxies,
     refuse_or_synchronise_batch_norm,
 )
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder
+from ccp_dml.runs.many_proxies import divided_state, files_for_proxies
 from ccp_dml.runs.pool import TrainingPool
 from ccp_dml.runs.scoring import as_row
 from ccp_dml.runs.watcher import Watcher
 from ccp_dml.trainer import Evaluation, Trainer
-
-NUMBERS_OF_A_CHUNK = 1 << 26
-"""A pool of more numbers (256 MB in single precision) is embedded and chosen from chunk by chunk."""
 
 
 class TrainingRun:
@@ -57,7 +54,8 @@ class TrainingRun:
         validation: chooses the best evaluation; it has a gallery only where it is a test half itself.
         logbook: gets a line and a checkpoint per evaluation.
         watcher: is told how the run goes.
-        processes: those that train together. All hold the same network and objective; the first one alone writes.
+        processes: those that train together. All hold the same network and objective, but for proxies that they share;
+            the first one alone writes.
     """
 
     def __init__(
@@ -98,12 +96,13 @@ class TrainingRun:
         self.batches = TrainingBatches(
             learned, sampler, derive_seed(seed, "batches"), self.workers, pin_memory=fabric.device.type == "cuda"
         )
-        objective, self.proxies = build_objective(config, len(learned.class_names), steps_per_epoch=len(sampler))
+        objective, self.proxies = build_objective(config, len(learned.class_names), len(sampler), processes)
         scaled_gradients = config.run.precision == "16-mixed"
         files = files_for_proxies(config, fabric.device, logbook.folder)
         self.optimizer = build_optimizer(
             config.optim, network, objective, scaled_gradients=scaled_gradients, files=files
         )
+        self.divided = divided_state(self.proxies, self.optimizer)
         objective.to(fabric.device, torch.float64 if config.run.precision == "64-true" else None)
         if files is not None and self.proxies is not None:
             self.proxies.lie_in(files)
@@ -138,6 +137,7 @@ class TrainingRun:
             warm_up_steps=round(train.warm_up_epochs * len(sampler)),
             resting=list(network.backbone.parameters()),
             processes=processes,
+            divided=[] if self.divided is None else [self.divided.proxies.vectors],
             after_step=watcher.step,
             after_evaluation=self.record_evaluation,
         )
@@ -210,9 +210,12 @@ class TrainingRun:
         """Embed freshly drawn, augmented images of every class, un-normalised: (C, b, D) (D8, D9).
 
         A pool too large for comfort comes in chunks of classes, unless all of it is needed at once: to share proxies
-        out among classes, or to share the work among processes.
+        out among classes, or to share the work among processes. Where these share the proxies, each needs its own part.
         """
-        at_once = self.pool.classes_in(NUMBERS_OF_A_CHUNK, self.config.model.embedding_dim)
+        dim, batch_size = self.config.model.embedding_dim, self.config.run.evaluation_batch
+        at_once = classes_at_once(NUMBERS_OF_A_CHUNK, self.pool.size, dim, batch_size)
+        if self.divided is not None:
+            return self.pool.embed_in_chunks(self.wrapped_network, problem, at_once, self.divided.proxies.own)
         needs_all = self.processes.count > 1 or (self.proxies is not None and self.proxies.slots is not None)
         if needs_all or len(self.learned.class_names) <= at_once:
             return self.pool.embed(self.wrapped_network, problem)
@@ -232,9 +235,10 @@ class TrainingRun:
         """Score the network on the validation set.
 
         All processes have computed the same weights. On GPUs that add up in random order the last digits may differ,
-        which must not grow from evaluation to evaluation: all go on with the first one's.
+        which must not grow from evaluation to evaluation: all go on with the first one's. Divided proxies are each
+        process's own.
         """
-        modules = (self.network, self.trainer.objective)
+        modules = (self.network,) if self.divided is not None else (self.network, self.trainer.objective)
         self.processes.share([*self.trainer.trained, *(value for module in modules for value in module.buffers())])
         gallery = self.validation.gallery
         references = None if gallery is None else self.batches_of(gallery)
@@ -251,18 +255,25 @@ class TrainingRun:
         Where `run.checkpoint_minutes` spares some checkpoints, a killed run repeats the steps since the last one.
         """
         self.seed_other_processes()
-        if not self.processes.is_first:
-            return
-        row = log_row(evaluation, self.projections)
-        self.logbook.record(row)
-        self.rows.append(row)
-        self.watcher.evaluation(row, self.projections.run_patience.best)
-        self.tell_advice()
-        if evaluation.is_best:
-            self.logbook.save_best(self.projections.best_of_run)
-        if self.projections.finished or monotonic() - self.saved >= 60 * self.config.run.checkpoint_minutes:
-            self.logbook.save(self.state_dict())
+        row = log_row(evaluation, self.projections)  # in all processes: they may have to measure together
+        if self.processes.is_first:
+            self.logbook.record(row)
+            self.rows.append(row)
+            self.watcher.evaluation(row, self.projections.run_patience.best)
+            self.tell_advice()
+            if evaluation.is_best:
+                self.logbook.save_best(self.projections.best_of_run)
+        is_due = self.projections.finished or monotonic() - self.saved >= 60 * self.config.run.checkpoint_minutes
+        if self.processes.same(is_due):
+            self.save_checkpoint()
             self.saved = monotonic()
+
+    def save_checkpoint(self) -> None:
+        """Write down how to go on; the first process does, with what the others have of it."""
+        state = self.state_dict()
+        state = state if self.divided is None else self.divided.joined(state)
+        if self.processes.is_first:
+            self.logbook.save(state)
 
     def seed_other_processes(self) -> None:
         """Let layers that draw while they train, dropout for instance, draw differently in each process.
@@ -293,8 +304,9 @@ class TrainingRun:
 
     def map_problem(self) -> None:
         """Leave a map of the problem that has just ended in the run's folder."""
+        drawn = self.maps.proxies(self.projections)  # in all processes, which may have some each
         if self.processes.is_first:
-            self.maps.record(self.projections)
+            self.maps.record(self.projections, *drawn)
 
     def state_dict(self) -> dict[str, Any]:
         """Collect everything that decides how the run goes on."""
@@ -309,6 +321,8 @@ class TrainingRun:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a checkpoint was written."""
         refuse_other_version(state, self.state_dict())
+        if self.divided is not None:
+            state = self.divided.own_part(state, self.divided.proxies.vectors.device)
         try:
             self.network.load_state_dict(state["network"])
         except RuntimeError as error:

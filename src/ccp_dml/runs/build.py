@@ -35,6 +35,7 @@ from ccp_dml.models.embedder import Embedder, start_as_pca
 from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective, pool_size
 from ccp_dml.runs import own_classes
 from ccp_dml.runs.loss_arguments import PREFIX, LossContext, checked_arguments, find_loss
+from ccp_dml.runs.many_proxies import refuse_rows_that_decay, refuse_undividable
 from ccp_dml.trainer import decaying_parameters
 
 
@@ -143,15 +144,19 @@ def weights_note(model: ModelConfig) -> str | None:
     )
 
 
-def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) -> tuple[nn.Module, ClassProxies | None]:
+def build_objective(
+    config: Config, classes: int, steps_per_epoch: int = 100, processes: Processes = ALONE
+) -> tuple[nn.Module, ClassProxies | None]:
     """Build what a step minimises, and return the proxies in it that CCP reselects, if any.
 
-    `steps_per_epoch` matters to losses that do something every few epochs.
+    `steps_per_epoch` matters to losses that do something every few epochs. `processes` train together.
     """
     dim, seed = config.model.embedding_dim, derive_seed(config.run.seed, "loss")
     context = LossContext(classes, dim, steps_per_epoch, seed)
     loss = build_loss(config.loss, context)
     refuse_rows_that_decay(config)
+    if config.run.proxies_over_processes:
+        refuse_undividable(config, loss, classes, processes)
     if config.ccp.mode != "off":
         if config.xbm.enabled:
             raise UserError("xbm.enabled and ccp.mode are both set: references are either a memory or proxies.")
@@ -169,6 +174,7 @@ def build_objective(config: Config, classes: int, steps_per_epoch: int = 100) ->
             config.ccp.proxy_length,
             slots,
             gradient_by_rows=config.optim.proxies_by_rows,
+            holders=processes if config.run.proxies_over_processes else ALONE,
         )
         return ProxyObjective(loss, proxies, config.ccp.pair_weight), proxies
     if config.xbm.enabled:
@@ -187,18 +193,6 @@ def proxy_slots(ccp: CcpConfig) -> int:
             f"ccp.proxies_per_class, which is {ccp.proxies_per_class}."
         )
     return min(2 * ccp.proxies_per_class, pool)
-
-
-def refuse_rows_that_decay(config: Config) -> None:
-    """Raise if proxies should be visited only when they move, and something moves them all in every step."""
-    if not config.optim.proxies_by_rows:
-        return
-    if config.ccp.mode == "off":
-        raise UserError("optim.proxies_by_rows needs proxies that CCP reselects: set ccp.mode, or leave it out.")
-    if config.optim.decay_proxies and config.optim.weight_decay:
-        raise UserError(
-            "optim.proxies_by_rows: weight decay moves every proxy in every step; set optim.decay_proxies=false."
-        )
 
 
 def decayed_parameters(optim: OptimConfig, network: nn.Module, objective: nn.Module) -> list[nn.Parameter]:
@@ -229,19 +223,6 @@ def build_optimizer(
     if files is None:
         return RowAdam(groups, **settings)
     return RowAdam(groups, **settings, zeros_like=lambda value: files.zeros(value.shape, value.dtype))
-
-
-def files_for_proxies(config: Config, device: torch.device, folder: Path) -> MappedFiles | None:
-    """Tell where proxies lie, if not in memory."""
-    if not config.run.proxies_on_disk:
-        return None
-    if not config.optim.proxies_by_rows:
-        raise UserError(
-            "run.proxies_on_disk: Adam would rewrite them all in every step; set optim.proxies_by_rows=true."
-        )
-    if device.type != "cpu" or not hasattr(os, "posix_fallocate"):
-        raise UserError("run.proxies_on_disk needs run.device=cpu on Linux; set it to false.")
-    return MappedFiles(folder)
 
 
 def compile_backbone(network: Embedder, device: torch.device, backend: str = "inductor") -> None:

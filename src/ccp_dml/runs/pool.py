@@ -48,20 +48,23 @@ class TrainingPool:
         batches = load_rows(self.data, rows.flatten()[own], seeds.flatten()[own], self.batch_size, self.workers)
         return embed(network, batches, raw=True, processes=self.processes)[0].unflatten(0, rows.shape)
 
-    def classes_in(self, numbers: int, dim: int) -> int:
-        """Count the classes of a chunk of the pool that holds about so many `numbers`; see `embed_in_chunks`."""
-        return max(1, numbers // (self.size * dim * self.batch_size)) * self.batch_size
+    def embed_in_chunks(
+        self, network: nn.Module, problem: int, classes: int, own: slice = slice(None)
+    ) -> Iterator[Tensor]:
+        """Embed the same pool, or the part of the `own` classes, in chunks of so many `classes`, (c, b, D) each.
 
-    def embed_in_chunks(self, network: nn.Module, problem: int, classes: int) -> Iterator[Tensor]:
-        """Embed the same pool in chunks of so many `classes`, (c, b, D) each.
-
-        `classes` is a multiple of the batch size: a chunk then consists of whole batches, and every image is embedded
-        in the company that it has in `embed`, which decides about the last digit.
+        Every image is embedded in the company that it has in `embed`, which decides about the last digit: where a batch
+        reaches beyond a chunk, all of it is embedded. No batch does if `classes` is a multiple of the batch size and
+        `own` begins at such a multiple, too.
         """
-        rows, seeds = self._draw(problem)
-        for own, own_seeds in zip(rows.split(classes), seeds.split(classes), strict=True):
-            batches = load_rows(self.data, own.flatten(), own_seeds.flatten(), self.batch_size, self.workers)
-            yield embed(network, batches, raw=True)[0].unflatten(0, own.shape)
+        rows, seeds = (drawn.flatten() for drawn in self._draw(problem))
+        start, stop, _ = own.indices(len(rows) // self.size)
+        for first in range(start * self.size, stop * self.size, classes * self.size):
+            last = min(first + classes * self.size, stop * self.size)
+            begin = first // self.batch_size * self.batch_size
+            end = -(-last // self.batch_size) * self.batch_size
+            batches = load_rows(self.data, rows[begin:end], seeds[begin:end], self.batch_size, self.workers)
+            yield embed(network, batches, raw=True)[0][first - begin : last - begin].unflatten(0, (-1, self.size))
 
     def embed_origins(self, network: nn.Module, problem: int, taken: Tensor) -> tuple[Tensor, Tensor]:
         """Embed images that proxies were taken from once more: positions of proxies (n,) in C*P, embeddings (n, D).

@@ -114,10 +114,16 @@ def announce(config: Config, halves: DataHalves, logbook: Logbook, watcher: Watc
 def refuse_untrainable(config: Config, halves: DataHalves) -> None:
     """Raise if folds, batches or loss do not fit the classes, before hours go into a frozen backbone's features."""
     learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)
-    train, count = config.train, current().count
-    refuse_too_large(config, len(learned.class_names), of_images=config.model.backbone != "identity")
-    ClassBalancedBatches(learned.labels, train.classes_per_batch, train.images_per_class, 0, world_size=count)
-    build_objective(config, len(learned.class_names))
+    train, processes, classes = config.train, current(), len(learned.class_names)
+    refuse_too_large(
+        config,
+        classes,
+        of_images=config.model.backbone != "identity",
+        processes=processes.count,
+        on_this_machine=processes.local_count,
+    )
+    ClassBalancedBatches(learned.labels, train.classes_per_batch, train.images_per_class, 0, world_size=processes.count)
+    build_objective(config, classes, processes=processes)
     if config.protocol.hold_out == "nothing":
         refuse_endless(config)
 
@@ -156,7 +162,7 @@ def train_on_classes(
         watcher.note(note)
     run = TrainingRun(config, fabric, network, learned, validation, logbook, watcher, processes)
 
-    state = logbook.last_state(fabric.device) if resume else None
+    state = logbook.last_state(fabric.device, mapped=run.divided is not None) if resume else None
     if state is not None:
         for note in logbook.notes:
             watcher.note(note)

@@ -69,10 +69,10 @@ def solved(monkeypatch):
         started.append(None if self.proxies is None else self.proxies.vectors.detach().clone())
         pose_problem(self)
 
-    def recorded(self, projections):
+    def recorded(self, projections, *proxies):
         before = snapshot(projections.network)
         problems.append((projections.best_of_problem, before, started[-1], projections.best_proxies_of_problem))
-        record(self, projections)
+        record(self, projections, *proxies)
         torch.testing.assert_close(projections.network.state_dict(), before, rtol=0, atol=0)  # training goes on as is
 
     monkeypatch.setattr(IterativeProjections, "pose_problem", posed)

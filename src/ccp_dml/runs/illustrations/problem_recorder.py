@@ -72,7 +72,22 @@ class ProblemRecorder:
         # The losses of pytorch-metric-learning have no such argument: they L2-normalise whatever comes.
         self.normalise = NORMALISERS[checked_arguments(config.loss).get("normalise", "l2")]
 
-    def record(self, projections: IterativeProjections) -> None:
+    def proxies(self, projections: IterativeProjections) -> tuple[Tensor | None, Tensor | None]:
+        """Look up the proxies (c, P, D) of the classes on the map, as they were selected and as they converged.
+
+        Processes that share the proxies have to ask together.
+        """
+        tables = (projections.selected_proxies, projections.best_proxies_of_problem)
+        selected, converged = (None if table is None else self._of_classes(projections, table) for table in tables)
+        return selected, converged
+
+    def _of_classes(self, projections: IterativeProjections, table: Tensor) -> Tensor:
+        assert projections.proxies is not None
+        room, classes = table.shape[1], self.train.classes.to(table.device)
+        positions = classes.unsqueeze(1) * room + torch.arange(room, device=table.device)
+        return self.normalise(projections.proxies.look_up(table, positions.flatten()).unflatten(0, positions.shape))
+
+    def record(self, projections: IterativeProjections, selected: Tensor | None, converged: Tensor | None) -> None:
         """Write the map of the problem that `projections` has just solved; its network keeps its weights."""
         current = snapshot(projections.network)
         projections.network.load_state_dict(projections.best_of_problem)
@@ -80,8 +95,4 @@ class ProblemRecorder:
             sample.points(self.embed_rows(sample.data, sample.rows)) for sample in (self.train, self.validation)
         )
         projections.network.load_state_dict(current)
-        selected, converged = (
-            None if proxies is None else self.normalise(proxies[self.train.classes.to(proxies.device)])
-            for proxies in (projections.selected_proxies, projections.best_proxies_of_problem)
-        )
         write_problem(self.folder, ProblemMap(projections.problem, train, validation, selected, converged))

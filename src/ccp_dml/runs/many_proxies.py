@@ -1,0 +1,151 @@
+"""How the proxies of very many classes are kept: visited by rows, laid into files, divided among processes.
+
+Each process then has the proxies of its own classes, with Adam's moments and the copies that the method keeps. Its
+checkpoint is the file that one process would write, with those of all classes, so that any number of processes can go
+on with it: `DividedState` collects them before it is written, and cuts out a process's own when it has been read.
+"""
+
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ccp_dml.config.schema import Config
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.mapped import MappedFiles
+from ccp_dml.foundation.process_group import Processes
+from ccp_dml.losses import LOSSES
+from ccp_dml.proxies import ClassProxies
+
+State = dict[str, Any]
+
+COPIES = ("selected_proxies", "previous_proxies", "best_proxies_of_problem")
+OF_ADAM = ("exp_avg", "exp_avg_sq", "touched")
+
+
+def refuse_rows_that_decay(config: Config) -> None:
+    """Raise if proxies should be visited only when they move, and something moves them all in every step."""
+    if not config.optim.proxies_by_rows:
+        return
+    if config.ccp.mode == "off":
+        raise UserError("optim.proxies_by_rows needs proxies that CCP reselects: set ccp.mode, or leave it out.")
+    if config.optim.decay_proxies and config.optim.weight_decay:
+        raise UserError(
+            "optim.proxies_by_rows: weight decay moves every proxy in every step; set optim.decay_proxies=false."
+        )
+
+
+def files_for_proxies(config: Config, device: torch.device, folder: Path) -> MappedFiles | None:
+    """Tell where proxies lie, if not in memory."""
+    if not config.run.proxies_on_disk:
+        return None
+    if not config.optim.proxies_by_rows:
+        raise UserError(
+            "run.proxies_on_disk: Adam would rewrite them all in every step; set optim.proxies_by_rows=true."
+        )
+    if device.type != "cpu" or not hasattr(os, "posix_fallocate"):
+        raise UserError("run.proxies_on_disk needs run.device=cpu on Linux; set it to false.")
+    return MappedFiles(folder)
+
+
+def refuse_undividable(config: Config, loss: nn.Module, classes: int, processes: Processes) -> None:
+    """Raise if the proxies cannot be divided among processes, each of which has those of its own classes."""
+    setting = "run.proxies_over_processes"
+    if config.ccp.mode == "off":
+        raise UserError(f"{setting} needs proxies that CCP reselects: set ccp.mode, or leave it out.")
+    if not takes_holders(loss):
+        able = ", ".join(name for name, kind in LOSSES.items() if takes_holders(kind))
+        raise UserError(
+            f"{setting}: loss.name = {config.loss.name!r} has to see all proxies at once; choose one of {able}, or set "
+            f"{setting}=false."
+        )
+    if config.ccp.proxies_by_need:
+        raise UserError(f"{setting} gives every class as many proxies; set ccp.proxies_by_need=false.")
+    if config.run.precision == "16-mixed":
+        raise UserError(
+            f"{setting}: with run.precision=16-mixed, a process may skip a step that others take; use bf16-mixed."
+        )
+    if classes < processes.count:
+        raise UserError(f"{setting}: {processes.count} processes share {classes} classes; start fewer processes.")
+
+
+def takes_holders(loss: nn.Module | type[nn.Module]) -> bool:
+    """Tell whether a loss can be computed by processes of which each holds a part of the references."""
+    return "holders" in inspect.signature(loss.forward).parameters
+
+
+class DividedState:
+    """Joins and cuts the state of a run, whose tensors of proxies have one row or more per class, in their order.
+
+    Args:
+        proxies: this process's own.
+        parameter: the number of `proxies.vectors` among the optimiser's parameters.
+        vectors: its name in the state of the objective.
+    """
+
+    def __init__(self, proxies: ClassProxies, parameter: int, vectors: str = "proxies.vectors") -> None:
+        self.proxies, self.parameter, self.vectors = proxies, parameter, vectors
+
+    def joined(self, state: State) -> State:
+        """Collect the whole state in the first process; the others have to call it, too, and get one without proxies.
+
+        The tables of all classes take the memory of the first process, outside of its GPU, or files, if proxies do.
+        """
+        return self._with_tables(state, self._join)
+
+    def own_part(self, state: State, device: torch.device) -> State:
+        """Copy this process's part of a whole state to its device."""
+        cut = self._with_tables(state, self._cut)
+        copied: State = _mapped(cut, lambda value: value.to(device, copy=True))
+        return copied
+
+    def _join(self, own: Tensor) -> Tensor | None:
+        by_class = own.reshape(len(self.proxies.vectors), -1)
+        whole, files = None, self.proxies.files
+        if self.proxies.holders.is_first:
+            shape = (self.proxies.classes, by_class.shape[1])
+            whole = torch.zeros(shape, dtype=own.dtype) if files is None else files.zeros(shape, own.dtype)
+        self.proxies.holders.rows_to_first(by_class, whole)
+        return None if whole is None else whole.view(-1, *own.shape[1:])
+
+    def _cut(self, whole: Tensor) -> Tensor:
+        per_class = len(whole) // self.proxies.classes
+        return whole[self.proxies.own.start * per_class : self.proxies.own.stop * per_class]
+
+    def _with_tables(self, state: State, change: Callable[[Tensor], Tensor | None]) -> State:
+        """Replace what holds a row or more per class."""
+
+        def changed(part: State, names: tuple[str, ...]) -> State:
+            return part | {name: change(part[name]) for name in names if part.get(name) is not None}
+
+        optimizer = state["trainer"]["optimizer"]
+        of_adam = optimizer["state"]
+        if self.parameter in of_adam:
+            of_adam = of_adam | {self.parameter: changed(of_adam[self.parameter], OF_ADAM)}
+        return state | {
+            "objective": changed(state["objective"], (self.vectors,)),
+            "projections": changed(state["projections"], COPIES),
+            "trainer": state["trainer"] | {"optimizer": optimizer | {"state": of_adam}},
+        }
+
+
+def divided_state(proxies: ClassProxies | None, optimizer: Optimizer) -> DividedState | None:
+    """Tell how to join and to cut a checkpoint; None unless processes share the proxies."""
+    if proxies is None or proxies.holders.count == 1:
+        return None
+    parameters = [value for group in optimizer.param_groups for value in group["params"]]
+    return DividedState(proxies, next(n for n, value in enumerate(parameters) if value is proxies.vectors))
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Change every tensor in nested dictionaries and lists."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return type(value)((key, _mapped(inner, change)) for key, inner in value.items())
+    return [_mapped(inner, change) for inner in value] if isinstance(value, list) else value
