@@ -25,6 +25,7 @@ from support.training_cases import (
 )
 
 from ccp_dml.foundation.checkpoint import load_checkpoint
+from ccp_dml.functional.row_adam import TOUCHED
 from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import read_problems
@@ -49,7 +50,11 @@ def trained(tmp_path_factory):
 
 
 def states_of(folder):
-    """All tensors of a run's last checkpoint, but for the random state, by name."""
+    """All tensors of a run's last checkpoint, by name.
+
+    Left out are the random state, and which rows had a gradient when: a process that feels most of its proxies gives all
+    of them one, many of them zeros, where one process that feels few of all gives these alone.
+    """
     state = load_checkpoint(folder / layout.CHECKPOINT)
     named = {}
 
@@ -62,6 +67,7 @@ def states_of(folder):
     for part in ("network", "objective", "projections"):
         walk(part, state[part])
     walk("optimizer", state["trainer"]["optimizer"]["state"])
+    named = {name: value for name, value in named.items() if not name.endswith(f"/{TOUCHED}")}
     return named, Logbook.reopen(folder).rows()
 
 

@@ -102,6 +102,20 @@ def test_a_checkpoint_holds_all_classes_and_is_cut_again(tmp_path, on_disk):
         assert as_numbers(cut) == as_numbers(state_of(part))
 
 
+def test_processes_without_gradients_by_rows_count_their_rows_as_touched_by_the_last_step():
+    part = ClassProxies(5, 2, 3, holders=OneOf(0, 2))
+    state = state_of(part)
+    moments = state["trainer"]["optimizer"]["state"][1]
+    del moments["touched"]
+    moments["step"] = torch.tensor(9.0)
+    part.holders.largest = lambda own: own + 1  # another process has had some
+    joined = DividedState(part, 1).joined(state)
+    touched = joined["trainer"]["optimizer"]["state"][1]["touched"]
+    assert touched[: 2 * len(part.vectors)].tolist() == [9] * 2 * len(part.vectors)
+    part.holders.largest = lambda own: own  # nobody has
+    assert "touched" not in DividedState(part, 1).joined(state)["trainer"]["optimizer"]["state"][1]
+
+
 def test_only_shared_proxies_are_joined():
     whole, proxies = objective()
     optimizer = build_optimizer(resolve(["features", "c2-ccp"], []).config.optim, torch.nn.Linear(2, 2), whole)

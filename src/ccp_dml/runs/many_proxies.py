@@ -19,13 +19,14 @@ from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import Processes
+from ccp_dml.functional.row_adam import TOUCHED
 from ccp_dml.losses import LOSSES
 from ccp_dml.proxies import ClassProxies
 
 State = dict[str, Any]
 
 COPIES = ("selected_proxies", "previous_proxies", "best_proxies_of_problem")
-OF_ADAM = ("exp_avg", "exp_avg_sq", "touched")
+OF_ADAM = ("exp_avg", "exp_avg_sq", TOUCHED)
 
 
 def refuse_rows_that_decay(config: Config) -> None:
@@ -96,7 +97,20 @@ class DividedState:
 
         The tables of all classes take the memory of the first process, outside of its GPU, or files, if proxies do.
         """
-        return self._with_tables(state, self._join)
+        return self._with_tables(self._with_equal_entries(state), self._join)
+
+    def _with_equal_entries(self, state: State) -> State:
+        """Let Adam's state have the same entries in all processes: some may not have had a gradient by rows yet.
+
+        Their rows count as touched by the last step, as they do when such a gradient comes; see `RowAdam`.
+        """
+        optimizer = state["trainer"]["optimizer"]
+        own = optimizer["state"].get(self.parameter)
+        if own is None or not self.proxies.holders.largest(torch.tensor(int(TOUCHED in own))):
+            return state
+        rows = torch.full((self.proxies.vectors[..., 0].numel(),), int(own["step"]), dtype=torch.int32)
+        filled = optimizer["state"] | {self.parameter: {TOUCHED: rows.to(self.proxies.vectors.device)} | own}
+        return state | {"trainer": state["trainer"] | {"optimizer": optimizer | {"state": filled}}}
 
     def own_part(self, state: State, device: torch.device) -> State:
         """Copy this process's part of a whole state to its device."""
