@@ -52,8 +52,8 @@ def trained(tmp_path_factory):
 def states_of(folder):
     """All tensors of a run's last checkpoint, by name.
 
-    Left out are the random state, and which rows had a gradient when: a process that feels most of its proxies gives all
-    of them one, many of them zeros, where one process that feels few of all gives these alone.
+    Left out are the random state, and which rows had a gradient when: a process that feels most of its proxies gives
+    all of them one, many of them zeros, where one process that feels few of all gives these alone.
     """
     state = load_checkpoint(folder / layout.CHECKPOINT)
     named = {}
