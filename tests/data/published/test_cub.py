@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
 
-from ccp_dml.data.published.cub import CUB, load_cub, read_cub
-from ccp_dml.data.published.inventory import SplitSize
+from ccp_dml.data.published.cub import CUB, load_cub, published_counts, read_cub
+from ccp_dml.data.published.inventory import SplitSize, describe_short
+from ccp_dml.data.published.verification import verify
 from ccp_dml.errors import UserError
 
 # Around the border between train and test: three images of each.
@@ -127,3 +130,18 @@ def test_nothing_there(tmp_path):
     (tmp_path / "holiday.jpg").touch()
     with pytest.raises(UserError, match=r"holds no CUB-200-2011 \(found: holiday.jpg\): expected .*001\.Black_footed"):
         read_cub(tmp_path)
+
+
+def test_the_published_images_of_classes_add_up():
+    counts = published_counts()
+    assert sum(counts[number] for number in range(1, 101)) == CUB.sizes["train"].images
+    assert sum(counts[number] for number in range(101, 201)) == CUB.sizes["test"].images
+
+
+def test_folders_without_lists_are_held_against_the_published_classes(tmp_path):
+    write_images(tmp_path, per_class=59)
+    (short,) = [problem for problem in verify(CUB, tmp_path).problems if "classes are short" in problem]
+    assert short.startswith("199 classes are short: class 1 (0 of 60)")
+    inventory = read_cub(tmp_path)
+    told = describe_short(replace(inventory, published={99: 60, 100: 59, 101: 60}))
+    assert told == "2 classes are short: 099.Ovenbird (59 of 60), 101.White_Pelican (59 of 60)"

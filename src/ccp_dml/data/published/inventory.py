@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ class Inventory:
     base: Path
     entries: tuple[ListedImage, ...]
     class_names: Mapping[int, str]
+    published: Mapping[int, int] = field(default_factory=dict)  # images of each class, where no list names them
 
     @cached_property
     def missing(self) -> list[Path]:
@@ -55,15 +56,16 @@ class Inventory:
 
 
 def describe_short(inventory: Inventory) -> str:
-    """Name the classes with missing images, and how many images of each are there."""
+    """Name the classes with missing images, and how many images of each are there; nothing where none is short."""
     missing = set(inventory.missing)
-    listed = Counter(entry.number for entry in inventory.entries)
-    lost = Counter(entry.number for entry in inventory.entries if entry.path in missing)
+    listed = inventory.published or Counter(entry.number for entry in inventory.entries)
+    there = Counter(entry.number for entry in inventory.entries if entry.path not in missing)
     names = [
-        f"{inventory.class_names[number]} ({listed[number] - count} of {listed[number]})"
-        for number, count in sorted(lost.items())
+        f"{inventory.class_names.get(number, f'class {number}')} ({there[number]} of {count})"
+        for number, count in sorted(listed.items())
+        if there[number] < count
     ]
-    return f"{len(lost):,} classes are short: {listing(names, limit=20)}"
+    return f"{len(names):,} classes are short: {listing(names, limit=20)}" if names else ""
 
 
 def describe_missing(missing: list[Path], total: int, base: Path) -> str:

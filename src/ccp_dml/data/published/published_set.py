@@ -20,7 +20,7 @@ class Survey:
     sizes: Mapping[str, SplitSize]
     paths: tuple[Path, ...] = ()
     missing: tuple[Path, ...] = ()
-    short: str = ""  # which classes have missing images, where the data set's own lists tell
+    short: str = ""  # which classes have missing images, where lists or published counts tell
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,7 @@ def survey_of(read: Callable[[Path], Inventory]) -> Callable[[Path], Survey]:
     def survey(root: Path) -> Survey:
         inventory = read(root)
         paths = tuple(entry.path for entry in inventory.entries)
-        short = describe_short(inventory) if inventory.missing else ""
-        return Survey(inventory.base, inventory.sizes(), paths, tuple(inventory.missing), short)
+        return Survey(inventory.base, inventory.sizes(), paths, tuple(inventory.missing), describe_short(inventory))
 
     return survey
 

@@ -44,8 +44,10 @@ def verify(published: Published, root: Path, deep: bool = False) -> Verification
     problems = []
     if survey.missing:
         problems.append(describe_missing(list(survey.missing), len(survey.paths), survey.base))
-        problems += [survey.short] if survey.short else []
-    problems += differences(survey.sizes, published.sizes)
+    differing = differences(survey.sizes, published.sizes)
+    if survey.short and (survey.missing or differing):
+        problems.append(survey.short)
+    problems += differing
     if deep:
         there = sorted(set(survey.paths) - set(survey.missing))
         if broken := find_broken(there):
