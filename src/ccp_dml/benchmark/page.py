@@ -16,9 +16,9 @@ from ccp_dml.records.benchmark_table import BenchmarkTable
 from ccp_dml.records.run_folder import RunFolder, number
 from ccp_dml.reports.figures.figure import Line, Lines
 from ccp_dml.reports.figures.page_chart import draw
-from ccp_dml.reports.page import fill, page_file, present
+from ccp_dml.reports.page import fill, page_file
 from ccp_dml.reports.sections.cost import Cost, cost_table
-from ccp_dml.reports.sections.overview import Section
+from ccp_dml.reports.sections.section import Section, present
 from ccp_dml.reports.words import difference_text
 
 

@@ -6,7 +6,7 @@ from rich.text import Text
 from ccp_dml.data.health import DataHealth
 from ccp_dml.errors import listing
 from ccp_dml.reports.page import fill
-from ccp_dml.reports.sections.overview import Section
+from ccp_dml.reports.sections.section import Section
 
 NAMES_SHOWN = 50
 """Names per finding on the page."""

@@ -22,7 +22,7 @@ from ccp_dml.reports.sections.certificate import certificate
 from ccp_dml.reports.sections.cost import cost
 from ccp_dml.reports.sections.embedding_map import embedding_maps
 from ccp_dml.reports.sections.gallery import confusion, gallery, shared_gallery, shared_queries, with_gallery
-from ccp_dml.reports.sections.overview import Section
+from ccp_dml.reports.sections.section import Section, present
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("report.css", "map.css", "confusion.css")
@@ -169,8 +169,3 @@ def sections_of_many(runs: Sequence[RunFolder]) -> list[Section]:
         content = {"sections": prefixed, "style": place, "finished": run.finished}
         compared.append(Section(f"run-{place + 1}", f"Run: {label}", "section_run.html", content))
     return compared
-
-
-def present(*parts: Section | None) -> list[Section]:
-    """Keep the sections that have something to show."""
-    return [part for part in parts if part is not None]

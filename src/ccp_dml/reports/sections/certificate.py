@@ -8,7 +8,7 @@ from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports import certificate_words
 from ccp_dml.reports.figures.figure import Line, Lines
 from ccp_dml.reports.figures.page_chart import DrawnChart, draw
-from ccp_dml.reports.sections.overview import Section
+from ccp_dml.reports.sections.section import Section
 
 ORDER = ("test", "validation", "training")  # of the curves: what matters most has the first colour
 

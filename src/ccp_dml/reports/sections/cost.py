@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any, Self
 
 from ccp_dml.records.run_folder import RunFolder, number, run_labels
-from ccp_dml.reports.sections.overview import Section
+from ccp_dml.reports.sections.section import Section
 from ccp_dml.reports.words import duration, megabytes, milliseconds, whole, with_sign
 
 

@@ -7,7 +7,7 @@ from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder, number, run_labels
 from ccp_dml.reports.figures.figure import Highlight, Line, Lines, Mark
 from ccp_dml.reports.figures.page_chart import draw
-from ccp_dml.reports.sections.overview import Section
+from ccp_dml.reports.sections.section import Section
 
 Points = list[tuple[float, float]]
 

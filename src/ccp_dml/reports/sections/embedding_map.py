@@ -6,7 +6,7 @@ from typing import Any
 
 from ccp_dml.records.planar_map import EmbeddingMap, embedding_map
 from ccp_dml.records.run_folder import RunFolder, run_labels
-from ccp_dml.reports.sections.overview import Section
+from ccp_dml.reports.sections.section import Section
 
 MOST_MAPS = 3  # further runs are compared by numbers only, so that the page stays light
 SIDES = {"train": "Training classes", "validation": "Validation classes"}

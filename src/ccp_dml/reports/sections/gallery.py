@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ccp_dml.records.run_folder import RunFolder, run_labels
-from ccp_dml.reports.sections.overview import Section
+from ccp_dml.reports.sections.section import Section
 
 MOST_GALLERIES = 4  # further runs are compared by numbers only, so that the page stays light
 OPEN_COMPARISONS = 5  # queries compared at once; the rest unfolds

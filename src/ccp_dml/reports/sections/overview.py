@@ -1,12 +1,7 @@
-"""The sections about a run as a whole: summary, advice, comparison, scores, configuration, environment, reproduction.
-
-To add a section, write a function that returns a `Section` (or None where a run has nothing to show), write its
-`section_*.html`, and name the function in `page.py`.
-"""
+"""The sections about a run as a whole: summary, advice, comparison, scores, settings, environment, reproduction."""
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +12,8 @@ from ccp_dml.records.run_folder import RunFolder, number
 from ccp_dml.reports.advice import advise_run
 from ccp_dml.reports.comparison import compare, differing_settings, verdicts
 from ccp_dml.reports.gain import gain_over_raw, help_text, progress_text, raw_name
+from ccp_dml.reports.sections.section import Section
 from ccp_dml.reports.words import method_text
-
-
-@dataclass(frozen=True)
-class Section:
-    """One part of a page: the file `template` shows `content`."""
-
-    id: str
-    title: str
-    template: str
-    content: dict[str, Any]
 
 
 def summary(run: RunFolder) -> Section:
