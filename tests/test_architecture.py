@@ -34,7 +34,6 @@ ABOUT_NO_MODULE = {
 """Tests, by file or folder, that mirror no module, and what they are about."""
 TESTED_ELSEWHERE = {
     "__main__": "tests/test_cli.py starts it as a process",
-    "functional/mutual": "functional/test_neighbours.py",
 }
 """Modules without a test file of their own, and the tests that would fail without them."""
 
