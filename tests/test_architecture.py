@@ -97,3 +97,13 @@ def test_every_test_has_a_module_of_its_name():
     explained = {file for file in lonely if {file.as_posix(), file.parts[0]} & ABOUT_NO_MODULE.keys()}
     assert lonely == explained
     assert ABOUT_NO_MODULE.keys() <= {name for file in lonely for name in (file.as_posix(), file.parts[0])}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_docstring_begins_with_one_line_that_is_a_sentence(path):
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    for text in filter(None, map(ast.get_docstring, found)):
+        first = text.split("\n\n")[0]
+        assert "\n" not in first, first
+        assert first.endswith((".", "?", ":", '"')), first

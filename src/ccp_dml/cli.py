@@ -76,7 +76,7 @@ with_plain_usage(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code: 0 done, 2 a user's mistake, 130 interrupted, 1 anything else."""
+    """Run a command and return its exit code: 0 done, 2 a user's mistake, 130 interrupted, 1 anything else."""
     try:
         app(args=None if arguments is None else list(arguments))
     except SystemExit as end:  # how Typer ends, well or with a wrong option

@@ -127,7 +127,7 @@ class IterativeProjections:
         self.best_of_run: Snapshot = {}
 
     def run(self) -> Snapshot:
-        """Project until the run's patience is used up; the network's weights at the best evaluation."""
+        """Project until the run's patience is used up; return the network's weights at the best evaluation."""
         while not self.finished:
             if not self.problem_open:  # a resumed run may come back into the middle of a problem
                 self.conclude_problem()

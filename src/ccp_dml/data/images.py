@@ -122,11 +122,10 @@ def decode(path: Path) -> Image.Image:
 
 
 def decode_pixels(path: Path, side: int | None = None) -> Tensor:
-    """Read what `decode` reads as a tensor (3, H, W) of bytes; common JPEG files and plain PPM files go straight into
-    it.
+    """Read what `decode` reads as a tensor (3, H, W) of bytes.
 
-    With a `side`, a JPEG is decoded at the smallest of its full, half, quarter and eighth size whose short side keeps
-    `side` pixels.
+    Common JPEG files and plain PPM files go straight into it. With a `side`, a JPEG is decoded at the smallest of its
+    full, half, quarter and eighth size whose short side keeps `side` pixels.
     """
     refuse_irregular(path)
     content = path.read_bytes()

@@ -124,7 +124,7 @@ class Coordinator:
         future.add_done_callback(self.inbox.put)
 
     def hear(self) -> list[Failure]:
-        """Act on the next thing that is heard, if there is any; the failures it tells of."""
+        """Act on the next thing that is heard, if there is any; return the failures it tells of."""
         try:
             heard = self.inbox.get(timeout=1.0)
         except Empty:

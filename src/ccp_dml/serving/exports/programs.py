@@ -58,7 +58,7 @@ class FromImages(nn.Module):
 
 
 def write_onnx(model: EmbeddingModel, folder: Path) -> list[str]:
-    """Write model.onnx, which takes network inputs, and model_uint8.onnx, which takes images; the files' names."""
+    """Write model.onnx, which takes network inputs, and model_uint8.onnx, which takes images; return their names."""
     require_onnx()
     refuse_mixed_precision(model)
     frozen = model.network.freeze_backbone
@@ -73,7 +73,7 @@ def write_onnx(model: EmbeddingModel, folder: Path) -> list[str]:
 
 
 def write_torch(model: EmbeddingModel, folder: Path) -> list[str]:
-    """Write model.pt2, a program of torch.export that takes network inputs; the file's name."""
+    """Write model.pt2, a program of torch.export that takes network inputs; return its name."""
     refuse_mixed_precision(model)
     dynamic = {"inputs": {0: torch.export.Dim.DYNAMIC}}
     with torch.no_grad(), quiet():

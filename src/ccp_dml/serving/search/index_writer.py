@@ -347,7 +347,7 @@ def _fill(
 
 
 def _change_table(table: sqlite3.Connection, plan: _Plan) -> np.ndarray:
-    """Apply the plan to the copied table; the rows of the old vectors that are kept."""
+    """Apply the plan to the copied table; return the rows of the old vectors that are kept."""
     ids = np.array([row[0] for row in table.execute("SELECT id FROM items ORDER BY id")], dtype=np.int64)
     table.executemany("DELETE FROM items WHERE id = ?", [(number,) for number in plan.drop])
     table.executemany("UPDATE items SET path = ? WHERE id = ?", [(path, number) for number, path in plan.rename])

@@ -260,7 +260,7 @@ def stored_ids(client: Any, name: str, next_id: int) -> set[int]:
 
 
 def _send(client: Any, name: str, index: SearchIndex, ids: list[int]) -> int:
-    """Send the rows of a batch that the engine does not hold as they are; how many."""
+    """Send the rows of a batch that the engine does not hold as they are; return how many."""
     held = {
         row["id"]: _item(row)
         for row in _with_patience(
