@@ -26,6 +26,16 @@ def test_a_failed_write_leaves_the_old_file_and_no_scratch(tmp_path):
     assert os.listdir(tmp_path) == ["file.txt"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes with names")
+def test_what_is_no_regular_file_is_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="no regular file"):
+        write_text(pipe, "new")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
 def test_written_files_have_ordinary_permissions(tmp_path):
     path = tmp_path / "deep" / "file.json"
     write_json(path, {"ä": 1})

@@ -15,7 +15,12 @@ from typing import Any
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Give a scratch path beside `path` that takes its place if the block ends well, and vanishes if it does not."""
+    """Give a scratch path beside `path` that takes its place if the block ends well, and vanishes if it does not.
+
+    Only regular files are replaced: a device or pipe, /dev/null say, is there for others, too.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "This is no regular file, and is not replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)
