@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ccp_dml.functional.row_adam import TOUCHED, RowAdam, steps_until_rest
 from ccp_dml.functional.row_gradients import clip_gradients
 from ccp_dml.losses import ContrastiveLoss
-from ccp_dml.proxies import ClassProxies, ProxyObjective, select_proxies
+from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, ClassProxies, ProxyObjective, classes_at_once, select_in_chunks
 
 FEATURES, DIMENSIONS, BATCH_CLASSES, IMAGES = 32, 128, 8, 4
 MARGINS = (0.2858, 0.5130)  # those of SOP
@@ -78,13 +78,19 @@ class Training:
 
     @torch.no_grad()
     def reselect(self) -> None:
-        """Move the proxies to the farthest of a fresh pool, two images per class more than there are proxies."""
+        """Move the proxies to the farthest of a fresh pool, two images per class more than there are proxies.
+
+        The pool comes in chunks of classes, as in a run.
+        """
         size = self.per_class + 2
-        pool = torch.empty(self.classes, size, DIMENSIONS)
-        for block in torch.arange(self.classes).split(1 << 16):
-            pool[block] = self.network(self.images(block.repeat_interleave(size))).unflatten(0, (-1, size))
+
+        def embedded(block: Tensor) -> Tensor:
+            return self.network(self.images(block.repeat_interleave(size))).unflatten(0, (-1, size))
+
+        at_once = classes_at_once(NUMBERS_OF_A_CHUNK, size, DIMENSIONS, BATCH_CLASSES * IMAGES)
+        chunks = (embedded(block) for block in torch.arange(self.classes).split(at_once))
         proxies = self.objective.proxies
-        proxies.place(select_proxies(pool, proxies.vectors.detach(), self.per_class).vectors)
+        proxies.place(select_in_chunks(chunks, proxies.vectors.detach(), self.classes, self.per_class).vectors)
 
 
 class AgainstProxies(nn.Module):

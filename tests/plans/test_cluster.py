@@ -3,8 +3,6 @@
 import csv
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -76,31 +74,6 @@ def test_a_killed_worker_changes_no_table(features, tmp_path, capfd, in_this_pro
         assert (tmp_path / "cluster" / table).read_text() == (tmp_path / "serial" / table).read_text()
     leftovers = [path for path in (tmp_path / "cluster").rglob(".*") if path.name != ".lock"]
     assert leftovers == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3 * PATIENT_SECONDS)
-def test_a_killed_command_is_continued_by_the_same_command(features, tmp_path, capfd, in_this_process):  # noqa: ARG001
-    """The workers live on, end what they train for the dead command, and go on with it for the next."""
-    with local_workers(2) as address:
-        given = benchmark(features, tmp_path / "cluster", "--methods", "c2", "--cluster", address)
-        command = [sys.executable, "-m", "ccp_dml", *given]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
-            deadline = time.monotonic() + PATIENT_SECONDS
-            while not list((tmp_path / "cluster").rglob("checkpoint.pt")):
-                assert first.poll() is None, "it ended before it could be killed"
-                assert time.monotonic() < deadline
-                time.sleep(0.002)
-            first.kill()
-        assert not (tmp_path / "cluster" / "table.md").exists()
-        assert main(given) == 0
-        logs = [file.read_text() for file in (tmp_path / "cluster").rglob("log.txt")]
-        assert any("Resuming at step" in log for log in logs)
-    assert main(benchmark(features, tmp_path / "serial", "--methods", "c2")) == 0
-    assert len(rows(tmp_path / "serial")) == 6 * 2
-    assert rows(tmp_path / "cluster") == rows(tmp_path / "serial")
-    assert (tmp_path / "cluster" / "table.md").read_text() == (tmp_path / "serial" / "table.md").read_text()
-    capfd.readouterr()
 
 
 def test_a_scheduler_that_is_not_there_is_told(monkeypatch):
