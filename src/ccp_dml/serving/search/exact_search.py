@@ -66,7 +66,8 @@ def _candidates(queries: np.ndarray, references: np.ndarray, squared: np.ndarray
     for start in range(0, len(queries), max(1, PAIRS // len(references))):
         some = queries[start : start + max(1, PAIRS // len(references))]
         if len(some) == 1:
-            products = (references @ some[0])[None]  # (1, N); of one vector numpy makes it faster than torch
+            # (1, N). Of one vector, einsum takes half of the time of a product by BLAS, in numpy or torch.
+            products = np.einsum("nd,d->n", references, some[0])[None]
         else:
             products = torch.mm(torch.from_numpy(some), all_references.T).numpy()  # (q, N)
         for query, product in zip(some, products, strict=True):
