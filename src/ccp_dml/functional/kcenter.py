@@ -59,6 +59,8 @@ def _picked(pool: Tensor, previous: Tensor | None, first: Tensor | None, k: int)
     for turn in range(k):
         pick = first if turn == 0 and first is not None else nearest.argmax(dim=1)
         picks[:, turn] = pick
+        if turn == k - 1:
+            break  # nobody asks how far the others are from the last
         to_pick = torch.linalg.vector_norm(pool - pool[every_class, pick].unsqueeze(1), dim=2)  # (c, b)
         nearest = torch.minimum(nearest, to_pick)
         nearest[every_class, pick] = _TAKEN
