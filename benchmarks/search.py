@@ -14,6 +14,10 @@ from ccp_dml.serving.search.index import SearchIndex
 from ccp_dml.serving.search.index_store import NextGeneration, PinnedModel
 
 DIM, K = 128, 10
+WHY = (
+    "Of our search for one query, the product takes as long as all of faiss's search; the other half ranks the "
+    "candidates in float64 and looks the images up, which is the same work whatever the size of the index."
+)
 
 
 def made_up_index(folder: Path, count: int, dim: int, digest: str = "d") -> SearchIndex:
@@ -58,7 +62,7 @@ def measure(quick: bool) -> list[Claim]:
             )
             case = f"{queries} queries in {count:,} x {DIM}, k = {K}"
             wanted = None if quick else 1.0
-            claims.append(Claim("Exact search", case, times, theirs="faiss Flat", at_least=wanted))
+            claims.append(Claim("Exact search", case, times, theirs="faiss Flat", at_least=wanted, note=WHY))
     return claims
 
 

@@ -155,7 +155,13 @@ def measure(quick: bool) -> list[Claim]:
     short = 5 if quick else 1
     repeats = 1 if quick else 3
     return [
+        claim("glyphs, small CNN, C2: 80 steps, 5 evaluations", glyphs(80 // short, 20 // short), repeats),
         claim("glyphs, small CNN, C2: 300 steps, 4 evaluations", glyphs(300 // short, 100 // short), min(repeats, 2)),
+        claim(
+            "8,000 features of 1,280, linear head, C2: 200 steps, 5 evaluations",
+            features(200 // short, 50 // short),
+            repeats,
+        ),
         claim(
             "8,000 features of 1,280, linear head, C2: 1,000 steps, 5 evaluations",
             features(1_000 // short, 250 // short),
