@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError
+from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 
@@ -87,6 +87,10 @@ def score_together(
     processes: Processes = ALONE,
 ) -> RetrievalScores:
     """Score embeddings and labels that every process holds; each finds the neighbours of its part of the queries."""
+
+    for embeddings in (queries[0], references[0]):
+        if embeddings is not None and not embeddings.isfinite().all():
+            raise NonFiniteError("The network gives embeddings that hold NaN or infinity, which cannot be scored.")
 
     def join(own: Tensor) -> Tensor:
         return processes.gather_rows([own], own.device)

@@ -1,116 +1,87 @@
-"""Kill a command at its k-th rename or write, run it again, and compare with the undisturbed one."""
+"""Disturb a work, run it again, and compare with the undisturbed one."""
 
-import io
-import itertools
-import os
-from collections.abc import Callable
+import random
+import shutil
+import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from attack.bad_inputs import same_json
-from attack.verdicts import FINE, SILENT, TRACE, in_child
-from ccp_dml.config.layers import resolve
-from ccp_dml.records.evaluation_log import EvaluationLog
-from ccp_dml.records.logbook import Logbook, sweep
-from ccp_dml.runs.loss_arguments import complete
-from ccp_dml.runs.training import train
-from ccp_dml.runs.watcher import Watcher
-
-KILLED = 137
-QUICK = (
-    "model.embedding_dim=3",
-    "train.max_steps=4",
-    "train.evaluate_every=2",
-    "train.classes_per_batch=2",
-    "train.images_per_class=2",
-    "ccp.patience=1",
-    "protocol.folds=2",
-    "run.workers=0",
-    "run.map_points=4",
+from attack.disturbances import (
+    Disturbance,
+    clock_jumps_at,
+    full_at,
+    full_within_a_write,
+    kill_at,
+    kill_within_a_write,
+    signal_at,
 )
+from attack.verdicts import CLEAR, FINE, HANG, SILENT, TRACE, Ended, in_child
+from attack.works import Work
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+YEARS = 365 * 86400.0
 
 
-def kill_at(event: int) -> None:
-    """Let this process die at its `event`-th rename, removal, sync, opening for writing, or within a log line."""
-    counter = itertools.count(1)
-
-    def watched(call: Callable[..., Any], counts: Callable[..., bool] = lambda *_, **__: True) -> Callable[..., Any]:
-        def wrapped(*arguments: Any, **options: Any) -> Any:
-            if counts(*arguments, **options) and next(counter) == event:
-                os._exit(KILLED)
-            return call(*arguments, **options)
-
-        return wrapped
-
-    for name in ("replace", "rename", "unlink", "fsync", "chmod", "mkdir"):
-        setattr(os, name, watched(getattr(os, name)))
-
-    def writes(*arguments: Any, **options: Any) -> bool:
-        mode = arguments[1] if len(arguments) > 1 else options.get("mode", "r")
-        return any(letter in str(mode) for letter in "wax+")
-
-    io.open = watched(io.open, writes)
-    append = EvaluationLog.append
-
-    def torn(self: EvaluationLog, row: dict[str, Any]) -> None:
-        if next(counter) == event:
-            with open(self.file, "a") as file:
-                file.write('{"step": 1')
-            os._exit(KILLED)
-        append(self, row)
-
-    EvaluationLog.append = torn  # type: ignore[method-assign]
+def whole_of(work: Work, folder: Path) -> Path:
+    """Do a work undisturbed, once."""
+    whole = folder / "whole" / work.name
+    if not whole.exists():
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        ended = in_child(lambda: work.run(whole))
+        assert ended.code == 0, f"{work.name} fails undisturbed: {ended}"
+    return whole
 
 
-def train_features(features: Path, out: Path, method: str = "c2-ccp") -> None:
-    """Train a tiny run, or go on with it, as `ccp train` does."""
-    sweep(out)
-    config = complete(resolve(["features", method], [f"data.path={features}", *QUICK]).config)
-    if (out / "config.toml").exists():
-        book = Logbook.reopen(out)
-        if book.result is None:
-            train(book.continue_with(config), book, Watcher(), resume=True)
-        return
-    train(config, Logbook.open_new(out, config, ["attack"]), Watcher())
+def disturb(work: Work, how: Disturbance, whole: Path) -> tuple[str, str] | None:
+    """Disturb `work`, and run it again; the verdict, or None where it ended before the disturbance came."""
+    out = whole.parent / "disturbed" / work.name
+    shutil.rmtree(out.parent, ignore_errors=True)
+    out.parent.mkdir()
 
+    def disturbed() -> int | None:
+        how.prepare()
+        return work.run(out)
 
-def keep_records(out: Path, evaluations: int = 4) -> None:
-    """Write what a run writes, without training: line, best weights and checkpoint per evaluation, the result."""
-    sweep(out)
-    config = resolve(["glyphs", "c2"]).config
-    state: dict[str, Any] = {"step": 0, "sum": torch.zeros(3)}
-    if (out / "config.toml").exists():
-        book = Logbook.reopen(out)
-        if book.result is not None:
-            return
-        state = book.last_state(torch.device("cpu")) or state
-    else:
-        book = Logbook.open_new(out, config, ["attack"])
-    book.begin(state["step"])
-    while state["step"] < evaluations:
-        state = {"step": state["step"] + 1, "sum": state["sum"] + state["step"]}
-        book.record({"step": state["step"], "map_at_r": 0.1 * state["step"]})
-        book.save_best({"sum": state["sum"]})
-        book.save(state)
-    book.finish({"sum": state["sum"].tolist(), "lines": len(book.rows())})
-
-
-def kill_and_go_on(work: Callable[[Path], None], whole: Path, out: Path, event: int) -> tuple[str, str] | None:
-    """Kill `work` at an event and run it again; the verdict, or None where it ended before that event came."""
-
-    def killed() -> None:
-        kill_at(event)
-        work(out)
-
-    code = in_child(killed)
-    if code == 0:
+    name = f"{work.name}, {how.name}"
+    first = in_child(disturbed)
+    if (bad := badly_ended(first, (0, *how.ends))) is not None:
+        return bad[0], f"{name}: {bad[1]}"
+    if first.code != 0:
+        if how.clear and not first.said.strip():
+            return SILENT, f"{name}: ended with {first.code} and not a word"
+        again = in_child(lambda: work.run(out))
+        if (bad := badly_ended(again, (0,))) is not None:
+            return bad[0], f"{name}: could not go on: {bad[1]}"
+    if work.outcome(out) != work.outcome(whole):
+        return SILENT, f"{name}: another outcome"
+    if first.code == 0 and how.ends:
         return None
-    if code != KILLED:
-        return TRACE, f"ended with {code} before event {event}"
-    if (code := in_child(lambda: work(out))) != 0:
-        return TRACE, f"could not go on after a kill at event {event} (code {code})"
-    if not same_json(out / "result.json", whole / "result.json"):
-        return SILENT, f"another result after a kill at event {event}"
-    return FINE, ""
+    return (CLEAR if how.clear else FINE), first.said
+
+
+def badly_ended(ended: Ended, expected: tuple[int, ...]) -> tuple[str, str] | None:
+    if ended.code is None:
+        return HANG, "no end"
+    if "Traceback" in ended.said or ended.code not in expected:
+        return TRACE, f"ended with {ended.code} instead of {expected}: {ended.said[-3000:]}"
+    return None
+
+
+def sizes_of(whole: Path, draw: random.Random) -> Iterator[int]:
+    """Draw sizes without end at which to cut a write: a place within some file of the undisturbed work."""
+    files = [path.stat().st_size for path in sorted(whole.rglob("*")) if path.is_file()]
+    while True:
+        yield draw.randrange(max(1, draw.choice(files)))
+
+
+def series(whole: Path, draw: random.Random) -> dict[str, Iterator[Disturbance]]:
+    """Make all kinds of disturbances of a work, each without end: events in their order, sizes by chance."""
+    counts = range(1, 1_000_000)
+    return {
+        "kill at an event": map(kill_at, counts),
+        "kill within a write": map(kill_within_a_write, sizes_of(whole, draw)),
+        "full disk at an event": map(full_at, counts),
+        "full disk within a write": map(full_within_a_write, sizes_of(whole, draw)),
+        "signal": (signal_at(event, SIGNALS[event % 3]) for event in counts),
+        "clock jumps": (clock_jumps_at(event, draw.choice((-1, 1)) * draw.random() * YEARS) for event in counts),
+    }

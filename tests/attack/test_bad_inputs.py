@@ -3,14 +3,14 @@
 import random
 import shutil
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attack.bad_inputs import KINDS, run_folder
-from attack.kills import train_features
-from attack.verdicts import BAD, judge
+from attack.bad_serving import Serving
+from attack.verdicts import BAD, FINE, judge
+from attack.works import Ground
 from ccp_dml.config.layers import known_keys, resolve
 
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -34,15 +34,39 @@ def test_every_key_takes_any_text_or_says_why_not(key, value):
 
 
 @pytest.fixture(scope="module")
-def tiny_run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    rng = np.random.default_rng(0)
-    np.savez(folder / "f.npz", features=rng.normal(size=(48, 4)).astype("f4"), labels=np.arange(12).repeat(4))
-    train_features(folder / "f.npz", folder / "run")
-    return folder / "run"
+def ground(tmp_path_factory):
+    return Ground(tmp_path_factory.mktemp("ground"))
+
+
+@pytest.fixture(scope="module")
+def tiny_run(ground):
+    assert ground.train(ground.folder / "run") == 0
+    return ground.folder / "run"
+
+
+@pytest.fixture(scope="module")
+def serving(ground):
+    return Serving(ground)
 
 
 def test_a_changed_bit_anywhere_in_a_run_is_noticed(tiny_run, tmp_path):
     for seed in range(60):
         verdict, said = judge(run_folder(random.Random(seed), tmp_path, tiny_run))
         assert verdict not in BAD, f"seed {seed}: {said}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["damaged indexes", "conditions of a search", "damaged exports", "command lines", "requests to the server"]
+)
+def test_a_network_at_work_takes_no_harm(kind, serving, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    found = set()
+    for seed in range(12):
+        own = tmp_path / f"{seed}"
+        own.mkdir()
+        verdict, said = judge(serving.kinds()[kind](random.Random(seed), own))
+        assert verdict not in BAD, f"seed {seed}: {said}"
+        found.add(verdict)
+    assert found - {FINE}, "none of them was bad"

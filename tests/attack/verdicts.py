@@ -3,11 +3,16 @@
 import contextlib
 import io
 import os
+import select
 import signal
+import sys
+import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
+from ccp_dml.commands import failures
 from ccp_dml.errors import NonFiniteError, UserError
 
 FINE, CLEAR, TRACE, SILENT, HANG = VERDICTS = ("fine", "clear error", "trace", "silent", "hang")
@@ -55,24 +60,61 @@ def judge(attack: Callable[[], object]) -> tuple[str, str]:
     return FINE, ""
 
 
-def in_child(work: Callable[[], object]) -> int:
-    """Run `work` in a forked process; its exit code, 137 where it killed itself, 3 for an exception."""
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its exit code, negative for a signal, None for one that had to be stopped; what it said."""
+
+    code: int | None
+    said: str
+
+
+def in_child(work: Callable[[], int | None], seconds: float = 3 * SECONDS) -> Ended:
+    """Run `work` in a forked process, and wait until it and all it has started are gone."""
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        code = 0
+        os.close(reading)
+        os.setpgid(0, 0)
+        for descriptor in (1, 2):
+            os.dup2(writing, descriptor)
+        os.close(writing)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+        os._exit(exit_code_of(work))
+    os.close(writing)
+    said, end = b"", time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if select.select([reading], [], [], left)[0]:
+            block = os.read(reading, 1 << 16)
+            if not block:
+                break
+            said += block
+    else:
+        os.killpg(child, signal.SIGKILL)
+    os.close(reading)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return Ended(code if left > 0 else None, said.decode(errors="replace"))
+
+
+def exit_code_of(work: Callable[[], int | None]) -> int:
+    """Run `work` as the command line does; a crash report is printed, so that nobody overlooks it."""
+
+    def show(error: BaseException) -> str:
+        sys.stderr.write("".join(traceback.format_exception(error)))
+        return "the lines above"
+
+    failures.write_crash_report = show  # type: ignore[assignment]
+    try:
         try:
-            with (
-                open(os.devnull, "w") as nowhere,
-                contextlib.redirect_stderr(nowhere),
-                contextlib.redirect_stdout(nowhere),
-            ):
-                work()
-        except UserError:
-            code = 2
-        except BaseException:
-            code = 3
-        os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            return work() or 0
+        except Exception as error:
+            sentence, code = failures.explain(error)
+            print(sentence, file=sys.stderr)
+            return code
+        except KeyboardInterrupt:
+            return 130
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 class Tally:
@@ -87,15 +129,20 @@ class Tally:
         if verdict in BAD and len(self.failures) < 20:
             self.failures.append(f"{kind}: {verdict}: {said}")
 
+    def extend(self, kind: str, counts: Mapping[str, int], failures: list[str]) -> None:
+        """Add what another tally has counted."""
+        self.counts.setdefault(kind, Counter()).update(counts)
+        self.failures += failures
+
     @property
     def is_clean(self) -> bool:
         return not any(count[verdict] for count in self.counts.values() for verdict in BAD)
 
     def table(self) -> str:
-        lines = [f"{'attack':<28}{'cases':>8}" + "".join(f"{name:>13}" for name in VERDICTS)]
+        lines = [f"{'attack':<34}{'cases':>8}" + "".join(f"{name:>13}" for name in VERDICTS)]
         total: Counter[str] = Counter()
         for kind, count in self.counts.items():
             total += count
-            lines.append(f"{kind:<28}{count.total():>8}" + "".join(f"{count[name]:>13}" for name in VERDICTS))
-        lines.append(f"{'all':<28}{total.total():>8}" + "".join(f"{total[name]:>13}" for name in VERDICTS))
+            lines.append(f"{kind:<34}{count.total():>8}" + "".join(f"{count[name]:>13}" for name in VERDICTS))
+        lines.append(f"{'all':<34}{total.total():>8}" + "".join(f"{total[name]:>13}" for name in VERDICTS))
         return "\n".join(lines)

@@ -13,10 +13,12 @@ from ccp_dml.errors import NonFiniteError, UserError
     ("error", "code", "words"),
     [
         (UserError("data.root is no folder."), 2, ["data.root is no folder."]),
+        (UserError(f"optim.lr = {'9' * 5000!r}: not a number."), 2, ["optim.lr = '999", "9... not a number."]),
         (NonFiniteError("Step 3: the loss is not finite."), 1, ["Step 3"]),
         (OSError(errno.ENOSPC, "No space left on device"), 2, ["No space", "make room"]),
         (OSError(errno.EROFS, "Read-only file system", "/x/y"), 2, ["Read-only file system: /x/y"]),
         (OSError(errno.ENAMETOOLONG, "File name too long", "a" * 5000), 2, ["File name too long", "aaa..."]),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/x/y"), 2, ["No such file or directory: /x/y"]),
         (MemoryError(), 2, ["Out of memory", "run.evaluation_batch"]),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 64000000000 bytes."),
@@ -144,3 +146,12 @@ def test_a_value_is_what_stands_behind_the_option():
     assert value_of("--lr", ["glyphs", "--lr", "1"]) == "1"
     assert value_of("--lr", ["--lr", "--resume"]) == "VALUE"
     assert value_of("--lr", ["--lr=2", "c2"]) == "2"
+
+
+def test_a_file_that_was_installed_and_is_gone_is_no_mistake_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lost = FileNotFoundError(errno.ENOENT, "No such file or directory", failures.__file__ + "/template.html")
+    for error in (lost, OSError(errno.EINVAL, "Invalid argument")):
+        sentence, code = explain(error)
+        assert code == 1
+        assert "broken installation" in sentence

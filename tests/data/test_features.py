@@ -152,3 +152,17 @@ def test_members_that_are_no_arrays(tmp_path):
         archive.writestr("labels", "a b c")
     with pytest.raises(UserError, match=r"'features' of .*f\.npz is not an array: write the file with numpy\.savez"):
         load_features(tmp_path / "f.npz")
+
+
+@pytest.mark.parametrize("method", [1, 99])
+def test_a_compression_that_nobody_knows_is_told(tmp_path, method):
+    np.savez(tmp_path / "f.npz", features=np.ones((4, 2), np.float32), labels=np.arange(4))
+    content = bytearray((tmp_path / "f.npz").read_bytes())
+    for start, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):  # in both headers of each member
+        place = content.find(start)
+        while place >= 0:
+            content[place + offset] = method
+            place = content.find(start, place + 1)
+    (tmp_path / "f.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"cannot be read|is not an \.npz"):
+        load_features(tmp_path / "f.npz")

@@ -8,7 +8,7 @@ import torch
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
-from ccp_dml.foundation.files import atomic, is_of_the_system, write_json, write_text
+from ccp_dml.foundation.files import atomic, from_json, from_toml, is_of_the_system, write_json, write_text
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_scratch(tmp_path):
@@ -98,3 +98,14 @@ def test_file_systems_of_the_kernel_are_recognised(tmp_path):
     assert not is_of_the_system(tmp_path)
     (tmp_path / "link").symlink_to("/sys")
     assert is_of_the_system(tmp_path / "link")
+
+
+@pytest.mark.parametrize("parse", [from_json, from_toml])
+@pytest.mark.parametrize("text", ["[" * 100_000, "a = " + "[" * 100_000, "{", "="])
+def test_wrong_text_is_a_value_error_however_deep_it_is(parse, text):
+    with pytest.raises(ValueError):  # noqa: PT011 whose words are those of the parser
+        parse(text)
+
+
+def test_right_text_is_parsed():
+    assert from_json('{"a": [1]}') == {"a": [1]} == from_toml("a = [1]")

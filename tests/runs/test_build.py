@@ -383,3 +383,11 @@ def test_batch_norm_that_learns_needs_the_whole_batch():
     synchronised = refuse_or_synchronise_batch_norm(network, on_gpu, several())
     assert any(isinstance(layer, torch.nn.SyncBatchNorm) for layer in synchronised.modules())
     assert synchronised.state_dict().keys() == network.state_dict().keys()
+
+
+def test_half_precision_that_only_gpus_have_is_not_replaced_by_another(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    for device in ("cpu", "auto"):
+        with pytest.raises(UserError, match="'16-mixed' needs a GPU; use bf16-mixed"):
+            build_fabric(device, "16-mixed")

@@ -150,3 +150,14 @@ def test_who_waits_for_another_process_says_so(frozen_settings, tmp_path, monkey
 
     training_features(frozen_settings(), Waiting())
     assert notes[0] == "Another process computes these features; waiting for it."
+
+
+def test_what_a_kill_left_beside_the_header_is_not_kept(tmp_path):
+    store = FeatureStore(tmp_path)
+    (tmp_path / f"{'a' * 32}.part").mkdir()
+    (tmp_path / f"{'a' * 32}.part" / ".entry.json.x7.part").write_text("{")
+    with store.writing("a" * 32, (3,), {}, lambda: None) as writer:
+        assert writer.begin(1, 2) == 0
+        writer.write(0, np.zeros((1, 2, 3), np.float16))
+        writer.finish((1, 2, 3))
+    assert sorted(path.name for path in (tmp_path / ("a" * 32)).iterdir()) == ["entry.json", "features.f16"]

@@ -22,6 +22,7 @@ from ccp_dml.foundation.machine import gigabytes
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 OF_THE_DISK = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.ESTALE}
+OF_A_PATH = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EBUSY, errno.EINVAL, errno.ENXIO}
 
 WAY_ON = "Continue with: "
 """Begins a note that a command adds to an exception: the command line that goes on where this one stopped."""
@@ -30,6 +31,7 @@ OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Unable to alloc
 WANTED_BYTES = re.compile(
     r"tried to allocate (\d+) bytes|[Tt]ried to allocate ([\d.]+ [KMGT]i?B)|allocate ([\d.]+ [KMGT]i?B)"
 )
+ENDLESS_WORD = re.compile(r"\S{500,}")
 LOADER_KILLED = re.compile(r"DataLoader worker \(pid.*?\) (exited unexpectedly|is killed by signal)")
 
 LESS_MEMORY = (
@@ -64,9 +66,9 @@ OF_OTHER_UNITS = {
 def explain(error: Exception) -> tuple[str, int]:
     """Say in one sentence why a command ended, and with which exit code."""
     if isinstance(error, UserError):
-        return str(error), 2
+        return readable(str(error)), 2
     if isinstance(error, NonFiniteError):
-        return str(error), 1
+        return readable(str(error)), 1
     if is_out_of_memory(error):
         wanted = wanted_memory(error)
         return f"Out of memory{wanted}: {LESS_MEMORY}.", 2
@@ -74,13 +76,20 @@ def explain(error: Exception) -> tuple[str, int]:
         return "A process that loads images was killed, perhaps for want of memory; fewer run.workers need less.", 1
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return f"{error}; make room and run the command again.", 2
-    if isinstance(error, OSError) and error.errno in OF_THE_DISK:
+    if isinstance(error, OSError) and (
+        error.errno in OF_THE_DISK or (error.errno in OF_A_PATH and names_path_of_user(error))
+    ):
         return f"{error.strerror}{f': {named(error)}' if error.filename else ''}; check the path and its rights.", 2
     report = write_crash_report(error)
     return (
         f"{type(error).__name__}: {first_line(error)}. This is a mistake in ccp-dml, or a broken installation; "
         f"the details are in {report}."
     ), 1
+
+
+def readable(sentence: str) -> str:
+    """Cut words of a sentence that nobody could read: what was typed may have had thousands of digits."""
+    return ENDLESS_WORD.sub(lambda found: f"{found[0][:200]}...", sentence)
 
 
 def ways_on(error: BaseException) -> list[str]:
@@ -101,6 +110,12 @@ def wanted_memory(error: Exception) -> str:
         return ""
     count = found[1]
     return f" ({gigabytes(int(count))} at once)" if count else f" ({found[2] or found[3]} at once)"
+
+
+def names_path_of_user(error: OSError) -> bool:
+    """Tell whether an error names a path, and not that of a file which was installed with ccp-dml."""
+    name = error.filename
+    return isinstance(name, str | bytes) and Path(__file__).parents[1] not in Path(os.fsdecode(name)).parents
 
 
 def named(error: OSError) -> str:

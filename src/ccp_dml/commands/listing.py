@@ -1,6 +1,5 @@
 """`ccp list`: what there is to choose from, and the one line that describes each."""
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
@@ -16,7 +15,7 @@ from ccp_dml.config.recipes import shipped_recipes
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation import own_code
 from ccp_dml.foundation.digests import digest
-from ccp_dml.foundation.files import cache_home, write_json
+from ccp_dml.foundation.files import cache_home, from_json, write_json
 
 
 class Kind(StrEnum):
@@ -113,7 +112,7 @@ def remembered(
     sources = [f"{file.name} {file.stat().st_mtime_ns}" for file in sorted(folder.rglob("*.py"))]
     file = cache_home() / "lists" / f"{name}-{digest(*(version(one) for one in packages), *sources)}.json"
     with suppress(OSError, ValueError):
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = from_json(file.read_text(encoding="utf-8"))
         if isinstance(kept, dict) and all(isinstance(text, str) for text in kept.values()):
             return kept
     computed = compute()

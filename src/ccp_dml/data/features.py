@@ -14,6 +14,9 @@ from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import tensor_digest
 
+UNREADABLE = (OSError, EOFError, RuntimeError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
+"""What numpy raises of a damaged .npz file, besides a ValueError; RuntimeError for a compression that nobody knows."""
+
 
 class FeatureRows:
     """Feature vectors (N, F) in memory. There is no augmentation, so seeds change nothing."""
@@ -67,7 +70,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"there is no features file {path}: set `path` to an .npz file")
     try:
         archive = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, *UNREADABLE) as error:
         table = "; for a table of images, name `csv` in place of `features`" if path.suffix.lower() == ".csv" else ""
         raise UserError(
             f"{path} is not an .npz file: write it with numpy.savez(path, features=..., labels=...){table}"
@@ -91,7 +94,7 @@ def _array(path: Path, archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
         raise UserError(
             f"array {name!r} of {path} is not one of plain numbers or strings ({error}): convert it before saving"
         ) from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise UserError(f"array {name!r} of {path} cannot be read ({error}): write the file again") from error
     if not isinstance(array, np.ndarray):
         raise UserError(f"{name!r} of {path} is not an array: write the file with numpy.savez")

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +74,22 @@ def write_json(path: Path, value: Any) -> None:
 def as_json(value: Any) -> str:
     """Write a value as the text of a JSON file."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str | bytes) -> Any:
+    """Parse JSON; text that is nested too deeply is a ValueError, too, as any other wrong text."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    """Parse TOML; text that is nested too deeply is a ValueError, too, as any other wrong text."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:

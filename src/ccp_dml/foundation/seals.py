@@ -5,12 +5,12 @@ metadata. Files of versions that wrote no seals are told apart from sealed ones 
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import BYTES
+from ccp_dml.foundation.files import from_json
 
 HEX = 2 * BYTES
 BLANK = b"0" * HEX
@@ -91,9 +91,9 @@ def metadata_of(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         header = _header(file, path.stat().st_size)
     try:
-        metadata = json.loads(header or b"").get("__metadata__") or {}
+        metadata = from_json(header or b"").get("__metadata__") or {}
         return dict(metadata)
-    except (ValueError, AttributeError, TypeError, RecursionError):
+    except (ValueError, AttributeError, TypeError):
         raise DamagedError(f"{path} is no safetensors file, or its header is damaged.") from None
 
 

@@ -1,13 +1,12 @@
 """The table of a benchmark: a row per method, a column per score. It is kept in table.json for the report."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORE_TITLES, PairedDifference, Spread
-from ccp_dml.foundation.files import write_json
+from ccp_dml.foundation.files import from_json, write_json
 from ccp_dml.records import layout
 
 EvaluationSetting = Literal["separated", "concatenated", "single"]
@@ -100,7 +99,7 @@ def read_table(folder: Path) -> BenchmarkTable | None:
     if not path.is_file():
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = from_json(path.read_text(encoding="utf-8"))
         rows = [
             TableRow(row["method"], row["is_marked"], [_cell(cell) for cell in row["cells"]]) for row in values["rows"]
         ]

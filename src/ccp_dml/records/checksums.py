@@ -4,12 +4,11 @@ Tensor files carry their checksums inside (`foundation.seals`). JSON, TOML and t
 other programs, too, so that theirs stand beside them, in one file. Pages have none: they are made from the rest.
 """
 
-import json
 from pathlib import Path
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import content_digest, file_digest
-from ccp_dml.foundation.files import write_json, write_text
+from ccp_dml.foundation.files import from_json, write_json, write_text
 from ccp_dml.records import layout
 
 COVERED = (
@@ -66,7 +65,7 @@ def _read(run: Path) -> Checksums | None:
     if not file.is_file():
         return None
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = from_json(file.read_text(encoding="utf-8"))
         return {str(name): [str(one) for one in several] for name, several in found.items()}
-    except (ValueError, AttributeError, TypeError, RecursionError):
+    except (ValueError, AttributeError, TypeError):
         raise UserError(f"{file} is damaged; delete it, and the run's documents are read without a check.") from None

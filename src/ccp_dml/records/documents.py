@@ -1,11 +1,10 @@
 """Read JSON and TOML files of a folder; a damaged one is named in one sentence."""
 
-import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.files import from_json, from_toml
 from ccp_dml.records.checksums import refuse_changed_document
 
 
@@ -13,8 +12,8 @@ def read_toml(path: Path, remedy: str = "restore it or train again") -> dict[str
     """Read a TOML file; raise a UserError that tells `remedy` where it is damaged."""
     refuse_changed_document(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return from_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise UserError(f"{path} is not valid TOML ({error}); {remedy}.") from None
 
 
@@ -23,8 +22,8 @@ def read_json(path: Path, remedy: str = "restore it or train again") -> dict[str
     if not path.is_file():
         return None
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # wrong JSON and wrong UTF-8 alike
+        value = from_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # wrong JSON and wrong UTF-8 alike
         raise UserError(f"{path} is not valid JSON ({error}); {remedy}.") from None
     refuse_changed_document(path)
     if not isinstance(value, dict):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import content_digest
-from ccp_dml.foundation.files import write_text
+from ccp_dml.foundation.files import from_json, write_text
 from ccp_dml.records import layout
 from ccp_dml.records.checksums import refuse_changed_document
 
@@ -90,7 +90,7 @@ class EvaluationLog:
 
     def _row(self, line: str, number: int) -> Row:
         try:
-            row = json.loads(line)
+            row = from_json(line)
         except ValueError:
             row = None
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):

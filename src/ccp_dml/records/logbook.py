@@ -3,7 +3,6 @@
 Also here: which settings a resumed or scored run may change, and how leftovers of a killed run are removed.
 """
 
-import json
 import os
 import platform
 import shlex
@@ -23,7 +22,7 @@ from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from ccp_dml.foundation.digests import digest
-from ccp_dml.foundation.files import as_json, write_json, write_text
+from ccp_dml.foundation.files import as_json, from_json, write_json, write_text
 from ccp_dml.foundation.process_group import current
 from ccp_dml.foundation.seals import DamagedError, check_safetensors
 from ccp_dml.records import code_copies, layout
@@ -169,7 +168,7 @@ class Logbook:
     def _pinned(self, name: str) -> str:
         """Read a digest that was recorded when the run began."""
         try:
-            recorded: str = json.loads(self.environment_file.read_text(encoding="utf-8"))[name]
+            recorded: str = from_json(self.environment_file.read_text(encoding="utf-8"))[name]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"{self.environment_file} cannot tell what the run began with ({type(error).__name__}: {error}); "
@@ -405,6 +404,6 @@ def _is_of_new_run(file: Path) -> bool:
 def _is_environment(file: Path) -> bool:
     """Tell whether a run of ours wrote this environment.json: other programs use that name, too."""
     try:
-        return "ccp-dml" in json.loads(file.read_text(encoding="utf-8"))["packages"]
+        return "ccp-dml" in from_json(file.read_text(encoding="utf-8"))["packages"]
     except (OSError, ValueError, TypeError, KeyError):
         return False

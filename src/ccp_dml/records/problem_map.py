@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_note, load_weights, save_weights
+from ccp_dml.foundation.files import from_json
 from ccp_dml.records import layout
 
 MOST_POINTS = 400  # per side: a phone can still move them, and a page with their images stays below ten megabytes
@@ -64,7 +65,7 @@ def read_problem(file: Path) -> ProblemMap:
     """Read one map."""
     tensors = load_weights(file)
     try:
-        names = json.loads(load_note(file) or "{}")
+        names = from_json(load_note(file) or "{}")
         return ProblemMap(
             int(file.stem),
             _points("train", tensors, names),

@@ -5,7 +5,6 @@ another entry. Its features are one plain file of half precision, filled block b
 what a killed process has written is kept, and the next one goes on behind it.
 """
 
-import json
 import math
 import os
 import re
@@ -20,7 +19,7 @@ import numpy as np
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import file_digest
-from ccp_dml.foundation.files import write_json
+from ccp_dml.foundation.files import from_json, write_json
 from ccp_dml.foundation.locks import lock
 
 FORMAT = 1
@@ -128,6 +127,8 @@ class Writer:
             done = header.get(DONE)
             kept = done if is_whole and isinstance(done, int) and 0 <= done <= images else 0
             self.part.mkdir(exist_ok=True)
+            for leftover in self.part.glob(f".{HEADER}.*"):  # of a kill within the header: it would stay for ever
+                leftover.unlink(missing_ok=True)
             with file.open("ab") as handle:
                 handle.truncate(size)
             self._note(kept)
@@ -179,7 +180,7 @@ def writable(root: Path) -> Iterator[None]:
 
 def _header(folder: Path) -> dict[str, Any]:
     try:
-        header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+        header = from_json((folder / HEADER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return header if isinstance(header, dict) else {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ccp_dml.foundation.files import write_json
+from ccp_dml.foundation.files import from_json, write_json
 
 REQUEST, VECTORS, JOURNAL = "request.json", "vectors.f32", "batches.jsonl"
 
@@ -76,7 +76,7 @@ def _append(file: Path, content: bytes) -> None:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """Parse a batch's line; None for one that a kill cut off."""
     try:
-        batch = json.loads(line) if line.endswith(b"\n") else None
+        batch = from_json(line) if line.endswith(b"\n") else None
     except ValueError:
         return None
     return batch if isinstance(batch, dict) and isinstance(batch.get("rows"), int) else None
@@ -84,6 +84,6 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 def _read_json(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None

@@ -13,6 +13,7 @@ from torch import Tensor
 from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.foundation.checkpoint import load_note, load_weights, save_weights
+from ccp_dml.foundation.files import from_json
 from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.functional.geometry import mean_inter_class_distance, mean_k_center_radius
 from ccp_dml.functional.retrieval import retrieval_scores
@@ -98,7 +99,7 @@ def write_geometry(file: Path, geometry: Geometry) -> None:
 
 
 def read_geometry(file: Path) -> Geometry:
-    tensors, note = load_weights(file), json.loads(load_note(file) or "{}")
+    tensors, note = load_weights(file), from_json(load_note(file) or "{}")
     return {side: _side(tensors[f"{side}.labels"], tensors[f"{side}.places"], note[side]) for side in SIDES}
 
 

@@ -2,8 +2,6 @@
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ccp_dml.data.features import UNREADABLE
 from ccp_dml.data.splits import SPLITS
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest
-from ccp_dml.foundation.files import atomic
+from ccp_dml.foundation.files import atomic, from_json
 from ccp_dml.foundation.locks import lock
 from ccp_dml.serving.batch_journal import BatchJournal
 from ccp_dml.serving.listed_images import ListedImage
@@ -175,7 +174,7 @@ def read_vectors(file: Path, model: EmbeddingModel) -> StoredVectors:
     if not fits or vectors.dtype != np.float32 or not np.isfinite(vectors).all():
         raise _damaged(file, "its vectors are not those of its images")
     try:
-        known = [json.loads(text) for text in arrays["listed"].tolist()]
+        known = [from_json(text) for text in arrays["listed"].tolist()]
         listed = zip(paths.tolist(), known, strict=True)
         images = [ListedImage(Path(path), one["label"], one["attributes"]) for path, one in listed]
     except (ValueError, KeyError, TypeError) as error:
@@ -189,7 +188,7 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in NEEDED if name in archive}
-    except (ValueError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, *UNREADABLE) as error:
         raise _damaged(file, str(error)) from None
     if lacking := [name for name in NEEDED if name not in arrays]:
         raise UserError(f"{file} has no array {lacking[0]!r}: it was not written by `ccp embed`; write one with it.")

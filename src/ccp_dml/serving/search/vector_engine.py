@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ccp_dml.errors import UserError, first_line, listing
+from ccp_dml.foundation.files import from_json
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.serving.search.gallery import Gallery, Hit, Item, Sample, check_queries, exact_nearest
 from ccp_dml.serving.search.index import SearchIndex
@@ -153,7 +154,7 @@ class MilvusGallery:
         rows = self.client.query(
             self.collection + ABOUT, filter=f"id >= 1 and id <= {self._pieces}", output_fields=["text"]
         )
-        return json.loads("".join(row["text"] for row in sorted(rows, key=lambda row: row["id"])))
+        return from_json("".join(row["text"] for row in sorted(rows, key=lambda row: row["id"])))
 
     def _look_up(self, ids: Sequence[int], fields: list[str]) -> Iterator[dict[str, Any]]:
         for part in _parts([int(number) for number in ids]):
@@ -246,7 +247,7 @@ def read_header(client: Any, name: str) -> dict[str, Any] | None:
         return None
     client.load_collection(name + ABOUT)
     rows = client.query(name + ABOUT, filter="id == 0", output_fields=["text"])
-    return json.loads(rows[0]["text"]) if rows else None
+    return from_json(rows[0]["text"]) if rows else None
 
 
 def stored_ids(client: Any, name: str, next_id: int) -> set[int]:

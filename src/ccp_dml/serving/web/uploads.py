@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from ccp_dml.data.images import FORMATS, as_rgb
+from ccp_dml.foundation.files import from_json
 
 MEGABYTE = 1 << 20
 MOST_BYTES = 20 * MEGABYTE
@@ -19,6 +20,7 @@ MOST_BYTES_DROPPED = 10 * MOST_BYTES
 MOST_PIXELS = 50_000_000
 MOST_FILES = 32
 MOST_FIELDS = 32
+DIGITS_OF_A_LENGTH = 18
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -50,7 +52,7 @@ class BodyLimit:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         length = dict(scope["headers"]).get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self.most_bytes:
+        if length.isdigit() and (len(length) > DIGITS_OF_A_LENGTH or int(length) > self.most_bytes):
             return await self._refuse(scope, receive, send)
         arrived = 0
 
@@ -93,7 +95,7 @@ async def read_sent(request: Request) -> Sent:
         return Sent(pictures, fields)
     if kind == "application/json":
         try:
-            given = await request.json()
+            given = from_json(await request.body())
         except ValueError:
             raise Refusal(400, "The body is not valid JSON.") from None
         if not isinstance(given, dict):
