@@ -40,11 +40,11 @@ lint: .venv/ready
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# Measures everything side by side and writes docs/performance.md, in about half an hour: leave the machine alone.
-# Thousands of bad inputs, a thousand kills, bit flips: a table of how they ended.
+# Thousands of bad inputs, a thousand kills, full disks, signals, clocks: a table of how they ended.
 attack: .venv/ready
 	$(BIN)/python tools/attack.py
 
+# Measures everything side by side and writes docs/performance.md, in about half an hour: leave the machine alone.
 bench: .venv/ready
 	$(BIN)/python benchmarks/run_all.py
 

@@ -6,13 +6,16 @@ Every run of the tests sees a part of the cheap works; trainings, benchmarks and
 import itertools
 import random
 import signal
+from functools import partial
 
 import pytest
 
+from attack.bad_serving import Serving
 from attack.disturbances import clock_jumps_at, full_at, kill_at, kill_within_a_write, signal_at
 from attack.kills import SIGNALS, disturb, series, whole_of
-from attack.verdicts import BAD, CLEAR, FINE, SILENT, TRACE, in_child
+from attack.verdicts import BAD, CLEAR, FINE, SILENT, TRACE, in_child, judge
 from attack.works import Ground, Work, fill_cache, of_tree
+from ccp_dml.cli import main
 
 CHEAP = ("records of a run", "feature cache", "ccp data prepare")
 DEAR = ("ccp index", "ccp export", "ccp train", "ccp benchmark --workers 2", "ccp study")
@@ -54,6 +57,30 @@ def test_dear_works_survive(name, kind, first, step, ground):
         _ = ground.photo_run
     for verdict, said in verdicts_of(ground, name, kind, first, step, 2):
         assert verdict not in BAD, said
+
+
+@pytest.mark.slow
+def test_what_only_reads_has_no_event_to_be_killed_at(ground):
+    """`ccp evaluate`, `ccp search` and answers of `ccp serve`, in a process that would die of the first event."""
+    serving = Serving(ground)
+    run = ground.folder / "run of vectors"
+    assert run.exists() or ground.train(run) == 0
+    before = of_tree(ground.folder)
+
+    def requests() -> int:
+        drawn = (serving.request(random.Random(seed), ground.folder) for seed in range(40))
+        return int(any(judge(request)[0] in BAD for request in drawn))
+
+    commands = [["evaluate", str(run), "--json"], ["search", str(serving.index), str(serving.picture)]]
+    for work in (requests, *(partial(main, command) for command in commands)):
+
+        def would_die(work=work):
+            kill_at(1).prepare()
+            return work()
+
+        ended = in_child(would_die)
+        assert ended.code == 0, ended
+    assert of_tree(ground.folder) == before
 
 
 @pytest.mark.parametrize("number", SIGNALS)
