@@ -95,7 +95,9 @@ def test_no_room_for_a_checkpoint_or_weights(tmp_path, monkeypatch):
 def test_file_systems_of_the_kernel_are_recognised(tmp_path):
     assert is_of_the_system(Path("/proc"))
     assert is_of_the_system(Path("/proc/self/fd"))
+    assert is_of_the_system(Path("/dev/fd"))
     assert not is_of_the_system(tmp_path)
+    assert not is_of_the_system(Path("/dev/shm/photos"))  # a disk in memory holds data as any other
     (tmp_path / "link").symlink_to("/sys")
     assert is_of_the_system(tmp_path / "link")
 

@@ -42,12 +42,17 @@ def file_in_the_way(path: Path) -> Path | None:
 
 
 PSEUDO = ("/proc", "/sys", "/dev")
+IN_MEMORY = "/dev/shm"  # a disk in memory, where people put data that they read often
 
 
 def is_of_the_system(path: Path) -> bool:
     """Tell whether a path is in a file system that a kernel makes up: reading there may never end."""
     whole = os.path.realpath(path)
-    return any(whole == top or whole.startswith(top + "/") for top in PSEUDO)
+    return any(is_below(whole, top) for top in PSEUDO) and not is_below(whole, IN_MEMORY)
+
+
+def is_below(path: str, top: str) -> bool:
+    return path == top or path.startswith(top + "/")
 
 
 def cache_home() -> Path:
