@@ -101,7 +101,7 @@ def at_event(number: int, act: Callable[[], None], only: tuple[str, ...] = (*NEE
 
 
 def is_on_disk(file: Any) -> bool:
-    return not isinstance(file, int) and not os.fsdecode(file).startswith("/dev/")
+    return not isinstance(file, int) and os.fsdecode(file) != os.devnull
 
 
 def limit_files(size: int, then: Any) -> None:
