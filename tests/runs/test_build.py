@@ -23,6 +23,7 @@ from ccp_dml.runs.build import (
     compile_backbone,
     fabric_of_many,
     refuse_or_synchronise_batch_norm,
+    refuse_precision_of_gpus,
     weights_note,
 )
 from ccp_dml.runs.loss_arguments import complete
@@ -390,4 +391,6 @@ def test_half_precision_that_only_gpus_have_is_not_replaced_by_another(monkeypat
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     for device in ("cpu", "auto"):
         with pytest.raises(UserError, match="'16-mixed' needs a GPU; use bf16-mixed"):
-            build_fabric(device, "16-mixed")
+            refuse_precision_of_gpus(device, "16-mixed")
+        refuse_precision_of_gpus(device, "bf16-mixed")
+    refuse_precision_of_gpus("cuda:0", "16-mixed")

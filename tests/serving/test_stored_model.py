@@ -121,6 +121,7 @@ def change(file, **values):
         ("preprocessing.json", {"kind": "sound"}),
         ("preprocessing.json", {"crop": None}),
         ("model.json", {"batch_size": "many"}),
+        ("model.json", {"precision": "32-vrue"}),
         ("model.json", {"network": {"backbone": 3, "colour": "red"}}),
     ],
 )

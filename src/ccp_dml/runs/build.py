@@ -264,8 +264,6 @@ def build_fabric(device: str, precision: Any) -> Fabric:
         )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise UserError("run.device = 'mps': this machine has no Apple GPU that torch can use; use auto.")
-    if precision == "16-mixed" and (kind == "cpu" or (kind == "auto" and not has_accelerator())):
-        raise UserError("run.precision = '16-mixed' needs a GPU; use bf16-mixed, auto or 32-true on a CPU.")
     in_precision = {"plugins": [TrueDouble()]} if precision == "64-true" else {"precision": precision}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is not available on.*|.*tensorboard.*")
@@ -274,8 +272,11 @@ def build_fabric(device: str, precision: Any) -> Fabric:
         return Fabric(accelerator=kind, devices=[int(number)] if number else 1, **in_precision)
 
 
-def has_accelerator() -> bool:
-    return torch.cuda.is_available() or torch.backends.mps.is_available()
+def refuse_precision_of_gpus(device: str, precision: str) -> None:
+    """Raise if a run would train in another precision than it says: Lightning takes bf16 for float16 on a CPU."""
+    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    if precision == "16-mixed" and (device == "cpu" or (device == "auto" and not has_gpu)):
+        raise UserError("run.precision = '16-mixed' needs a GPU; use bf16-mixed, auto or 32-true on a CPU.")
 
 
 def fabric_of_many(processes: Processes, kind: str, number: str, in_precision: dict[str, Any]) -> Fabric:

@@ -20,7 +20,14 @@ from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
-from ccp_dml.runs.build import build_fabric, build_network, build_objective, start_head, weights_note
+from ccp_dml.runs.build import (
+    build_fabric,
+    build_network,
+    build_objective,
+    refuse_precision_of_gpus,
+    start_head,
+    weights_note,
+)
 from ccp_dml.runs.certify import Parts
 from ccp_dml.runs.conclusion.finish import finish_run, finish_without_test
 from ccp_dml.runs.conclusion.rehearsal import is_short, rehearse_end
@@ -115,6 +122,7 @@ def refuse_untrainable(config: Config, halves: DataHalves) -> None:
     """Raise if folds, batches or loss do not fit the classes, before hours go into a frozen backbone's features."""
     learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)
     train, processes, classes = config.train, current(), len(learned.class_names)
+    refuse_precision_of_gpus(config.run.device, config.run.precision)
     refuse_too_large(
         config,
         classes,

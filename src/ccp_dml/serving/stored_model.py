@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ccp_dml.config.schema import Config, ModelConfig
+from ccp_dml.config.schema import Config, ModelConfig, RunConfig
 from ccp_dml.errors import UserError, first_line
 from ccp_dml.foundation.checkpoint import load_weights
 from ccp_dml.models.backbones import IDENTITY
@@ -136,7 +136,7 @@ def load_saved(
             network=ModelConfig(**values["network"]),
             code=values.get("code"),
             batch_size=int(values["batch_size"]),
-            precision=str(values["precision"]),
+            precision=RunConfig(precision=values["precision"]).precision,
             metric=str(values["metric"]),
             class_names=None if names is None else tuple(names),
             certificate=json_object(folder / layout.CERTIFICATE) if (folder / layout.CERTIFICATE).exists() else None,
