@@ -173,7 +173,7 @@ class Trainer:
 
     def take_step(self) -> Tensor:
         """Take one step of the optimiser; measure (3,): largest embedding entry, loss and gradient norm."""
-        inputs, labels = (part.to(self.fabric.device, non_blocking=True) for part in self._next_batch())
+        inputs, labels = self.next_batch()
         embeddings, labels = self.processes.gather(self.network(inputs)), self.processes.gather(labels)
         loss = self.objective(embeddings, labels)
         self.optimizer.zero_grad()
@@ -193,10 +193,13 @@ class Trainer:
             [at_least_float32(value) for value in (embeddings.detach().abs().amax(), loss.detach(), norm)]
         )
 
-    def _next_batch(self) -> tuple[Tensor, Tensor]:
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Take the next batch to the device, without waiting for it to arrive."""
         if self._stream is None:
             self._stream = iter(self.batches)
-        return next(self._stream)
+        inputs, labels = next(self._stream)
+        device = self.fabric.device
+        return inputs.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
     def refuse_non_finite(self, history: Tensor, first: int) -> None:
         """Stop at the first step whose embeddings, loss or gradient were not finite."""

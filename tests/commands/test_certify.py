@@ -14,7 +14,6 @@ QUICK = (
     "train.evaluate_every=4",
     "train.classes_per_batch=4",
     "model.embedding_dim=6",
-    "ccp.patience=1",
     "optim.lr=0.05",
 )
 MARGINS = {"c1": ("loss.margin=0.5",), "c2": ("loss.positive_margin=0.0", "loss.negative_margin=0.5")}
@@ -23,6 +22,7 @@ MARGINS = {"c1": ("loss.margin=0.5",), "c2": ("loss.positive_margin=0.0", "loss.
 
 def train(features, method, out, *settings):
     margins = MARGINS.get(method.removesuffix("-ccp"), ())
+    settings = ("ccp.patience=1", *settings) if method.endswith("-ccp") else settings
     options = [
         part for setting in (f"data.path={features}", *QUICK, *margins, *settings) for part in ("--set", setting)
     ]

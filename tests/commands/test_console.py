@@ -20,6 +20,7 @@ def test_a_kill_ends_a_command_as_ctrl_c_does():
 def test_a_closed_terminal_ends_a_command_too_unless_it_was_told_to_stay():
     before = signal.getsignal(signal.SIGHUP)
     try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which tests may run, ignores it
         take_termination_as_interrupt()
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGHUP)

@@ -74,5 +74,5 @@ def test_what_takes_long_is_computed_once_per_version(tmp_path, monkeypatch):
 
 def test_what_packages_register_is_listed(monkeypatch):
     point = EntryPoint("birds", "birds.data:Birds", own_code.DATASETS)
-    monkeypatch.setattr(own_code, "entry_points", lambda group: [point] if group == own_code.DATASETS else [])
+    monkeypatch.setattr(own_code, "plugins", lambda group: {"birds": point} if group == own_code.DATASETS else {})
     assert catalogue("datasets")["birds"] == "of the package birds.data"

@@ -36,7 +36,7 @@ def refused(capsys, code, *words):
         ("features c2-cpp", (), ("c2-cpp", "c2-ccp")),
         ("features c2", ("optim.learning_rat=1",), ("optim.learning_rat",)),
         ("features c2", ("train.patiense=1",), ("train.patiense", "train.patience")),
-        ("features c2", ("ccp.pool_per_class=many",), ("ccp.pool_per_class", "many", "integer")),
+        ("features c2", ("ccp.pool_per_class=many",), ("ccp.pool_per_class", "many", "whole number")),
         ("features c2", ("optim.lr=0",), ("optim.lr", "greater than 0")),
         ("features c2", ("loss.negative_margn=1",), ("loss.negative_margn", "negative_margin")),
         ("features c2", ("loss.negative_margin=wide",), ("loss.negative_margin", "wide")),
@@ -44,7 +44,7 @@ def refused(capsys, code, *words):
         ("features c2", ("run.precision=8-bit",), ("run.precision", "8-bit")),
         ("features c2", ("data.name=featurez",), ("featurez", "features")),
         ("features c2", (), ("data.path", "--set data.path")),
-        ("folder c2", (), ("data.root", "--set data.root")),
+        ("folder frozen c2", (), ("data.root", "--set data.root")),
     ],
 )
 def test_wrong_words(recipes, settings, words, tmp_path, capsys):
@@ -99,7 +99,7 @@ def test_a_mistake_in_the_data_leaves_no_folder_that_blocks_the_next_try(feature
 
 
 def test_resuming_nothing(tmp_path, capsys):
-    refused(capsys, main(["train", "--resume", "--out", str(tmp_path / "none")]), "none", "holds no run")
+    refused(capsys, main(["train", "--resume", "--out", str(tmp_path / "none")]), "none", "There is no run")
     refused(capsys, main(["train", "features", "--resume"]), "--out")
 
 

@@ -25,7 +25,8 @@ time.sleep(60)
 """
 
 
-def test_a_child_trains_one_run_after_the_other_in_its_folder(features, tmp_path):
+def test_a_child_trains_one_run_after_the_other_in_its_folder(features, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the runs are planned
     quick = ("train.max_steps=2", "train.evaluate_every=2", "train.classes_per_batch=4", "model.embedding_dim=4")
     settings = [f"data.path={features.name}", *quick]  # relative: the child works in tmp_path
     child = Child(Place(Share(1, 1, None), tmp_path))

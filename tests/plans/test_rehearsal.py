@@ -32,5 +32,5 @@ def test_missing_data_and_weights_are_found_by_the_check(image_folder, tmp_path)
     with pytest.raises(UserError, match="there is no folder"):
         check([plan_run("run", tmp_path, ["folder", "c2"], ["data.root=nowhere"])])
     given = [*SMALL, f"data.root={image_folder}", "model.backbone=small_cnn", "model.weights=gone.safetensors"]
-    with pytest.raises(UserError, match=r"there is no weights file gone\.safetensors"):
+    with pytest.raises(UserError, match=r"there is no weights file .*gone\.safetensors"):
         check([plan_run("run", tmp_path, ["folder", "c2"], given)])

@@ -11,6 +11,7 @@ import secrets
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
@@ -50,7 +51,8 @@ class Child:
         key = secrets.token_bytes(32)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        print(json.dumps({"key": key.hex(), "share": asdict(place.share)}), file=self.process.stdin, flush=True)
+        with suppress(BrokenPipeError):  # it has ended already: the next line tells
+            print(json.dumps({"key": key.hex(), "share": asdict(place.share)}), file=self.process.stdin, flush=True)
         address = self.process.stdout.readline().strip()
         if not address:
             raise ChildProcessError(f"the process that trains did not start (exit code {self.process.wait()})")

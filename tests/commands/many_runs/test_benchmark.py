@@ -164,8 +164,11 @@ def test_a_plan_lists_runs_costs_and_states_and_writes_nothing(features, tmp_pat
     assert "240 steps" in capsys.readouterr().out
 
 
-def test_without_a_limit_patience_decides(tmp_path, capsys):
-    arguments = ["benchmark", "mlrc", "--data", "cub", "--methods", "c2", "--out", str(tmp_path / "out")]
+def test_without_a_limit_patience_decides(image_folder, tmp_path, capsys):
+    small = ("data.resize=36", "data.crop=32", "model.backbone=small_cnn", "train.classes_per_batch=4")
+    given = (f"data.root={image_folder}", *small, "train.images_per_class=2", "protocol.folds=2", "run.workers=0")
+    options = [part for setting in given for part in ("--set", setting)]
+    arguments = ["benchmark", "mlrc", "--data", "folder", "--methods", "c2", *options, "--out", str(tmp_path / "out")]
     shown = plan(arguments, capsys)
     assert {run["steps"] for run in shown["runs"]} == {None}
     assert shown["totals"]["steps_left"] is None

@@ -111,7 +111,7 @@ def ends_of_parts(trainer: Trainer, lap: Callable[[str], None]) -> Iterator[None
     """Call `lap` with the name of each part of a step when it ends: when the last call that belongs to it returns."""
     precision = trainer.fabric.strategy.precision
     last_calls: list[tuple[str, Any, str]] = [
-        ("batch", trainer.fabric, "to_device"),
+        ("batch", trainer, "next_batch"),
         ("backward", precision, "unscale_gradients"),
         ("optimiser", trainer.optimizer, "step"),
     ]
