@@ -19,9 +19,8 @@ Space = Literal["raw", "normalised"]
 ProxyLength = Literal["embedded", "unit"]
 PairWeight = float | Literal["balanced"]
 
-BALANCE = (
-    3.0  # of 1, 3 and 6, the smallest with which CCP was above each of the four losses: docs/results_characters.md
-)
+BALANCE = 3.0
+"""Of 1, 3 and 6 the smallest with which CCP was above each of the four losses: docs/results_characters.md."""
 LARGEST_WEIGHT = 100.0  # a batch with hardly an active pair must not drown the proxies
 
 NUMBERS_OF_A_CHUNK = 1 << 26

@@ -259,7 +259,7 @@ def test_folder_with_missing_images(cub, tmp_path, capsys):
 def test_an_incomplete_data_set_names_the_short_classes_and_how_to_go_on(cub, tmp_path, capsys):
     (cub / "images" / NAMES[99] / "1.jpg").unlink()
     root = tmp_path / "root"
-    short = f"1 classes are short: {NAMES[99]} ("
+    short = f"1 class is short: {NAMES[99]} ("
     refused(capsys, prepare("cub", root, "--from", cub), short, "go on without it: --allow-incomplete")
     assert prepare("cub", root, "--from", cub, "--allow-incomplete") == 0
     shown = capsys.readouterr()

@@ -3,6 +3,8 @@
 import csv
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -103,3 +105,24 @@ def test_how_a_run_ended_is_read_from_its_future():
     assert outcome_of(future("error", KeyError("x"))).message == "KeyError: 'x'"
     with pytest.raises(UserError, match="scheduler has gone"):
         outcome_of(future("cancelled"))
+
+
+@pytest.mark.timeout(3 * PATIENT_SECONDS)
+def test_a_killed_command_is_continued_by_the_same_command(features, tmp_path, capfd, in_this_process):  # noqa: ARG001
+    """The workers live on, end what they train for the dead command, and go on with it for the next."""
+    with local_workers(2) as address:
+        given = benchmark(features, tmp_path / "cluster", "--methods", "c2", "--cluster", address)
+        command = [sys.executable, "-m", "ccp_dml", *given]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+            deadline = time.monotonic() + PATIENT_SECONDS
+            while not list((tmp_path / "cluster").rglob("checkpoint.pt")):
+                assert first.poll() is None, "it ended before it could be killed"
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+            first.kill()
+        assert not (tmp_path / "cluster" / "table.md").exists()
+        assert main(given) == 0
+    assert main(benchmark(features, tmp_path / "serial", "--methods", "c2")) == 0
+    assert rows(tmp_path / "cluster") == rows(tmp_path / "serial")
+    assert (tmp_path / "cluster" / "table.md").read_text() == (tmp_path / "serial" / "table.md").read_text()
+    capfd.readouterr()

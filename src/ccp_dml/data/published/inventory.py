@@ -65,7 +65,10 @@ def describe_short(inventory: Inventory) -> str:
         for number, count in sorted(listed.items())
         if there[number] < count
     ]
-    return f"{len(names):,} classes are short: {listing(names, limit=20)}" if names else ""
+    if not names:
+        return ""
+    count = "1 class is short" if len(names) == 1 else f"{len(names):,} classes are short"
+    return f"{count}: {listing(names, limit=20)}"
 
 
 def describe_missing(missing: list[Path], total: int, base: Path) -> str:
