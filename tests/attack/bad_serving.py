@@ -5,6 +5,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,8 @@ class Serving:
         scope, body = drawn_request(draw)
 
         def attack() -> None:
-            status, content = asyncio.run(answer_of(self.app, scope, body))
+            with ThreadPoolExecutor(1) as apart:  # a browser of other tests may have a loop in this thread
+                status, content = apart.submit(asyncio.run, answer_of(self.app, scope, body)).result()
             if status >= 500:
                 raise AssertionError(f"{scope['method']} {scope['path']}: {status} {content[:300]!r}")
             if status >= 400:

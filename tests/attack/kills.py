@@ -44,7 +44,8 @@ def disturb(work: Work, how: Disturbance, whole: Path) -> tuple[str, str] | None
 
     name = f"{work.name}, {how.name}"
     first = in_child(disturbed)
-    if (bad := badly_ended(first, (0, *how.ends))) is not None:
+    hit_a_child = first.code == 1 and "the same command" in first.said  # of a benchmark or study, which tells it
+    if (bad := badly_ended(first, (0, *how.ends, *([1] if hit_a_child else [])))) is not None:
         return bad[0], f"{name}: {bad[1]}"
     if first.code != 0:
         if how.clear and not first.said.strip():

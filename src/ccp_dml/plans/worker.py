@@ -46,8 +46,9 @@ class StopRun(Exception):
 
 def work(parent: Connection, share: Share) -> None:
     """Train until the parent has no more runs, ends this process, or is gone. A worker process runs this."""
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    work_alone(parent, share)
+    with suppress(KeyboardInterrupt):  # the parent may end this process while it starts
+        threading.Thread(target=_leave_with_parent, daemon=True).start()
+        work_alone(parent, share)
 
 
 def work_alone(parent: Connection, share: Share, idle_seconds: float | None = None) -> None:
