@@ -3,6 +3,7 @@
 import csv
 import json
 import multiprocessing
+import signal
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -143,9 +144,27 @@ def as_options(*settings: str) -> list[str]:
 
 def workers_are_forked() -> None:
     """Spare each worker the import of torch; all else about it stays as it is, also what disturbs its parent."""
+    context = multiprocessing.get_context("fork")
     ccp_dml.plans.runner.multiprocessing = SimpleNamespace(  # type: ignore[assignment]
-        get_context=lambda _: multiprocessing.get_context("fork")
+        get_context=lambda _: SimpleNamespace(Pipe=context.Pipe, Process=ForkedWorker)
     )
+
+
+class ForkedWorker(multiprocessing.get_context("fork").Process):  # type: ignore[name-defined,misc]
+    """Starts a worker that, as a spawned one does, takes no handler of its parent along: SIGTERM ends it silently."""
+
+    def start(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            super().start()
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    def _bootstrap(self, *args: Any, **kwargs: Any) -> int:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        return super()._bootstrap(*args, **kwargs)
 
 
 def keep_records(out: Path, evaluations: int = 2) -> None:
