@@ -14,8 +14,9 @@ from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.losses import ContrastiveLoss
 from ccp_dml.models.backbones import create_backbone
 from ccp_dml.models.embedder import Embedder
+from ccp_dml.objectives import BatchObjective, ProxyObjective
 from ccp_dml.projections import ProximalPull, snapshot
-from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective
+from ccp_dml.proxies import ClassProxies
 from ccp_dml.runs.build import build_optimizer
 from ccp_dml.trainer import Trainer, decaying_parameters
 

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from ccp_dml.functional.row_adam import TOUCHED, RowAdam, steps_until_rest
 from ccp_dml.functional.row_gradients import clip_gradients
 from ccp_dml.losses import ContrastiveLoss
-from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, ClassProxies, ProxyObjective, classes_at_once, select_in_chunks
+from ccp_dml.objectives import ProxyObjective
+from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, ClassProxies, classes_at_once, select_in_chunks
 
 FEATURES, DIMENSIONS, BATCH_CLASSES, IMAGES = 32, 128, 8, 4
 MARGINS = (0.2858, 0.5130)  # those of SOP

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from ccp_dml.errors import NonFiniteError
-from ccp_dml.projections import IterativeProjections, Pace, Patience, ProximalPull, mean_weights
+from ccp_dml.pace import Pace
+from ccp_dml.projections import IterativeProjections, ProximalPull, mean_weights
 from ccp_dml.proxies import ClassProxies
 
 
@@ -229,51 +230,6 @@ def test_proxies_without_a_pool_are_refused():
         IterativeProjections(nn.Linear(1, 1), print, proxies=ClassProxies(2, 1, 1))
 
 
-def test_used_up_after_limit_evaluations_without_improvement():
-    patience = Patience(limit=3)
-    seen = []
-    for score in (0.1, 0.2, 0.2, 0.15, 0.19):
-        patience.observe(score)
-        seen.append(patience.used_up)
-    assert seen == [False, False, False, False, True]
-
-
-def test_gains_below_the_minimum_do_not_reset_the_count_but_are_still_the_best():
-    patience = Patience(limit=3, min_improvement=1e-5)
-    assert patience.observe(0.5)
-    assert patience.observe(0.5 + 4e-6)
-    assert patience.waited == 1
-    assert patience.observe(0.5 + 8e-6)
-    assert patience.waited == 2
-    assert patience.observe(0.5 + 1.2e-5)  # adds up to more than the minimum since the count began
-    assert patience.waited == 0
-    assert patience.best == 0.5 + 1.2e-5
-
-
-def test_without_limit_it_never_ends():
-    patience = Patience(limit=None)
-    for _ in range(1000):
-        patience.observe(0.0)
-    assert not patience.used_up
-
-
-def test_restart_forgets_earlier_scores():
-    patience = Patience(limit=1)
-    patience.observe(0.9)
-    patience.restart()
-    assert patience.observe(0.1)
-    assert not patience.used_up
-
-
-def test_state_round_trip():
-    patience = Patience(limit=3)
-    for score in (0.3, 0.2):
-        patience.observe(score)
-    other = Patience(limit=3)
-    other.load_state_dict(patience.state_dict())
-    assert other == patience
-
-
 class PacedScript(Script):
     """Takes one step at a time and evaluates after every fourth; the network walks away from its proxies' images."""
 
@@ -436,9 +392,3 @@ def test_a_solve_that_never_observes_is_an_error_and_no_endless_loop():
 def test_scores_that_are_nan_are_an_error():
     with pytest.raises(NonFiniteError, match="Evaluation 2: the validation score is NaN"):
         Script([0.5, float("nan"), 0.1], with_proxies=False, run_patience=2).projections.run()
-
-
-@pytest.mark.parametrize(("limit", "gain"), [(-1, 0.0), (0, 0.0), (3, -1.0), (3, float("nan"))])
-def test_patience_that_makes_no_sense_is_refused(limit, gain):
-    with pytest.raises(ValueError, match="patience"):
-        Patience(limit, gain)

@@ -4,14 +4,9 @@ import torch
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.process_group import Processes
 from ccp_dml.functional.distances import clip_normalise
-from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, MultiSimilarityLoss, TripletLoss
 from ccp_dml.proxies import (
-    BatchObjective,
     ClassProxies,
-    ProxyObjective,
-    balanced_weight,
     draw_pool,
-    measure_drift,
     pool_size,
     select_in_chunks,
     select_proxies,
@@ -131,77 +126,6 @@ def test_only_slots_in_use_are_references_learn_and_are_saved():
     assert "used" not in ClassProxies(2, 2, 1).state_dict(), "checkpoints of earlier versions must fit"
 
 
-def setting():
-    torch.manual_seed(0)
-    proxies = ClassProxies(3, 2, 4)
-    proxies.place(torch.randn(3, 2, 4))
-    return torch.randn(9, 4, requires_grad=True), torch.arange(3).repeat(3), proxies, ContrastiveLoss(0.1, 0.9)
-
-
-def test_proxy_loss_plus_a_share_of_the_batch_loss():
-    embeddings, labels, proxies, loss = setting()
-    references = proxies.vectors.reshape(6, 4)
-    against_proxies = loss(embeddings, labels, references, torch.tensor([0, 0, 1, 1, 2, 2]))
-    within_batch = loss(embeddings, labels)
-    torch.testing.assert_close(
-        ProxyObjective(loss, proxies, 0.3)(embeddings, labels), against_proxies + 0.3 * within_batch
-    )
-    torch.testing.assert_close(ProxyObjective(loss, proxies, 0.0)(embeddings, labels), against_proxies)
-    torch.testing.assert_close(BatchObjective(loss)(embeddings, labels), within_batch)
-
-
-LOSSES = [ContrastiveLoss(0.1, 0.9), CosineContrastiveLoss(0.2), MultiSimilarityLoss(), TripletLoss(0.5)]
-
-
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_balanced_batch_pulls_three_times_as_hard_as_proxies_whatever_the_loss(loss, dtype):
-    embeddings, labels, proxies, _ = setting()
-    embeddings = embeddings.detach().to(dtype).requires_grad_()
-    used = embeddings.float()
-    against_proxies, within_batch = loss(used, labels, *proxies()), loss(used, labels)
-    of_proxies, of_batch = (
-        torch.autograd.grad(term, used, retain_graph=True)[0] for term in (against_proxies, within_batch)
-    )
-    weight = 3 * of_proxies.norm() / of_batch.norm()
-    assert 0 < weight < 100
-    objective = ProxyObjective(loss, proxies, "balanced")(embeddings, labels)
-    torch.testing.assert_close(objective, against_proxies + weight * within_batch)
-    objective.backward()  # once more through what was differentiated for the weight
-    torch.testing.assert_close(embeddings.grad, (of_proxies + weight * of_batch).to(dtype))
-    torch.testing.assert_close(proxies.vectors.grad, torch.autograd.grad(against_proxies, proxies.vectors)[0])
-
-
-def test_balanced_weight_is_bounded_and_needs_something_to_balance():
-    embeddings, labels, proxies, loss = setting()
-    apart = 2 * torch.eye(4)[:3].repeat(3, 1).requires_grad_()  # each class in one place: the batch meets both margins
-    assert loss(apart, labels) == 0
-    objective = ProxyObjective(loss, proxies, "balanced")
-    torch.testing.assert_close(objective(apart, labels), loss(apart, labels, *proxies()))
-    within_batch = loss(embeddings, labels)
-    assert balanced_weight(loss(embeddings, labels, *proxies()), 1e-9 * within_batch, embeddings) == 100
-    with torch.no_grad():
-        assert torch.isfinite(objective(embeddings.detach(), labels))
-
-
-def test_gradients_reach_embeddings_and_proxies():
-    embeddings, labels, proxies, loss = setting()
-    ProxyObjective(loss, proxies)(embeddings, labels).backward()
-    assert embeddings.grad.abs().sum() > 0
-    assert proxies.vectors.grad.abs().sum() > 0
-    assert [name for name, _ in ProxyObjective(loss, proxies).named_parameters()] == ["proxies.vectors"]
-
-
-def test_proxies_that_are_not_placed_do_not_count():
-    embeddings, labels, _, loss = setting()
-    objective = ProxyObjective(loss, ClassProxies(3, 2, 4))
-    torch.testing.assert_close(objective(embeddings, labels), loss(embeddings, labels))
-    placed = ProxyObjective(loss, ClassProxies(3, 2, 4))
-    placed.proxies.place(torch.randn(3, 2, 4))
-    objective.load_state_dict(placed.state_dict())  # a resumed run knows
-    assert objective.proxies.placed
-
-
 def test_proxies_of_unit_length_keep_their_direction():
     proxies = ClassProxies(1, 2, 2, length="unit")
     proxies.place(torch.tensor([[[30.0, 40.0], [0.0, 0.1]]]))
@@ -226,16 +150,6 @@ def test_one_learning_rate_turns_unit_proxies_equally_fast_whatever_the_scale():
 def test_selection_tells_which_images_were_taken():
     pool = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.9, 0.0], [0.0, 0.5]]])
     assert select_proxies(pool, torch.tensor([[[0.0, 0.1]]]), per_class=2).taken.tolist() == [[1, 3]]
-
-
-def test_drift_is_measured_where_the_loss_measures():
-    placed = torch.tensor([[3.0, 0.0], [0.0, 0.5]])
-    proxies = torch.tensor([[0.0, 2.0], [0.0, 0.6]])
-    present = torch.tensor([[0.0, 9.0], [0.0, 0.9]])
-    drift = measure_drift(placed, proxies, present)
-    assert drift.staleness == pytest.approx((0 + 0.3) / 2)
-    assert drift.of_embeddings == pytest.approx((2**0.5 + 0.4) / 2)
-    assert drift.of_proxies == pytest.approx((2**0.5 + 0.1) / 2)
 
 
 @pytest.mark.parametrize(

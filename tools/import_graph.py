@@ -25,8 +25,8 @@ LINES: tuple[frozenset[str], ...] = tuple(
     for line in """
     errors
     foundation functional
-    proxies
-    losses models data certificate
+    proxies pace
+    losses models data certificate objectives
     trainer evaluation
     projections
     config
@@ -41,8 +41,10 @@ LINES: tuple[frozenset[str], ...] = tuple(
 )
 
 ROOM_PURPOSES = {
-    "projections": "The paper: Algorithm 1, the proximal pull, patience.",
-    "proxies": "The paper: class proxies, the pool, Algorithm 2, the objective against proxies.",
+    "projections": "The paper: Algorithm 1, the proximal pull.",
+    "proxies": "The paper: class proxies, the pool, Algorithm 2.",
+    "objectives": "What a step minimises: the loss inside the batch, against proxies, or both in balance.",
+    "pace": "When a problem ends: patience, steps, or stale proxies.",
     "trainer": "One training step, one problem.",
     "evaluation": "Embed a data set and score it.",
     "errors": "A user's mistake, and a number that is not finite.",

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from ccp_dml.functional.distances import clip_normalise
     from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
     from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
+    from ccp_dml.objectives import BatchObjective, ProxyObjective
     from ccp_dml.projections import IterativeProjections, ProximalPull
-    from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective, draw_pool
+    from ccp_dml.proxies import ClassProxies, draw_pool
     from ccp_dml.serving.stored_model import load
 
 __all__ = [
@@ -35,11 +36,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BatchObjective": "proxies",
+    "BatchObjective": "objectives",
     "ClassProxies": "proxies",
     "IterativeProjections": "projections",
     "ProximalPull": "projections",
-    "ProxyObjective": "proxies",
+    "ProxyObjective": "objectives",
     "RetrievalScores": "functional.retrieval",
     "clip_normalise": "functional.distances",
     "covering_radius": "functional.kcenter",

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from math import inf
 from typing import Any
 
 import torch
@@ -31,7 +30,8 @@ from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.gradients import add_to_gradients
-from ccp_dml.proxies import ClassProxies, Drift, Space, measure_drift, select_in_chunks, select_proxies
+from ccp_dml.pace import Drift, Pace, Patience, measure_drift
+from ccp_dml.proxies import ClassProxies, Space, select_in_chunks, select_proxies
 
 Snapshot = dict[str, Tensor]
 
@@ -362,72 +362,6 @@ class ProximalPull:
     def offsets(self) -> tuple[Tensor, ...]:
         """Subtract theta_prev from theta, parameter by parameter."""
         return torch._foreach_sub(list(self.parameters.values()), [self.anchor[name] for name in self.parameters])
-
-
-@dataclass
-class Patience:
-    """Used up after `limit` evaluations in a row without a gain of at least `min_improvement`; None waits for ever."""
-
-    limit: int | None
-    min_improvement: float = 1e-5
-    best: float = -inf
-    to_beat: float = -inf
-    waited: int = 0
-
-    def __post_init__(self) -> None:
-        if (self.limit is not None and self.limit < 1) or not self.min_improvement >= 0:
-            raise ValueError(
-                f"patience lasts one evaluation or more, and an improvement is not negative; got {self.limit} and "
-                f"{self.min_improvement}"
-            )
-
-    def observe(self, score: float) -> bool:
-        """Count one evaluation; True if it is the best so far, be it by ever so little."""
-        if score >= self.to_beat + self.min_improvement:
-            self.to_beat, self.waited = score, 0
-        else:
-            self.waited += 1
-        is_best = score > self.best
-        self.best = max(self.best, score)
-        return is_best
-
-    @property
-    def used_up(self) -> bool:
-        return self.limit is not None and self.waited >= self.limit
-
-    def restart(self) -> None:
-        """Begin anew, as for the next problem: earlier scores no longer count."""
-        self.best, self.to_beat, self.waited = -inf, -inf, 0
-
-    def state_dict(self) -> dict[str, Any]:
-        state = asdict(self)
-        return {name: state[name] for name in ("best", "to_beat", "waited")}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best, self.to_beat, self.waited = state["best"], state["to_beat"], state["waited"]
-
-
-@dataclass(frozen=True)
-class Pace:
-    """What ends a problem besides a stall of the validation scores, also between evaluations (D30).
-
-    Proxies stand for images as the network embedded them when they were chosen. The further the network learns, the
-    less they do: they are *stale*. How fast that goes depends on learning rate, network and data, so that a number of
-    steps that suits one run is far too many for another; staleness relative to the covering radius is comparable.
-
-    Args:
-        steps: a problem ends after so many steps. None: however many it takes.
-        staleness: a problem ends when the mean distance between proxies and the present embeddings of their images
-            exceeds this multiple of the covering radius that the proxies had when they were chosen. None: never.
-            A multiple above 1 is hardly ever reached by proxies that are trained until they coalesce.
-        at_least: steps that a problem lasts however stale its proxies are: choosing new ones has a price, too.
-        check_every: steps between two looks at the staleness.
-    """
-
-    steps: int | None = None
-    staleness: float | None = None
-    at_least: int = 0
-    check_every: int = 10
 
 
 @dataclass(frozen=True)

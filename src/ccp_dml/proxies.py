@@ -1,4 +1,4 @@
-"""Class proxies: how they are chosen out of a pool (Algorithm 2 of the paper), and the objectives that use them."""
+"""Class proxies, and how they are chosen out of a pool (Algorithm 2 of the paper)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,18 +10,13 @@ from torch import Tensor, nn
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, Processes
-from ccp_dml.functional.distances import at_least_float32, clip_normalise, l2_normalise, pairwise_distances
+from ccp_dml.functional.distances import clip_normalise, l2_normalise, pairwise_distances
 from ccp_dml.functional.geometry import mean_distance_within
 from ccp_dml.functional.kcenter import covering_radius, first_picks, greedy_k_center
 from ccp_dml.functional.row_gradients import as_rows
 
 Space = Literal["raw", "normalised"]
 ProxyLength = Literal["embedded", "unit"]
-PairWeight = float | Literal["balanced"]
-
-BALANCE = 3.0
-"""Of 1, 3 and 6 the smallest with which CCP was above each of the four losses: docs/results_characters.md."""
-LARGEST_WEIGHT = 100.0  # a batch with hardly an active pair must not drown the proxies
 
 NUMBERS_OF_A_CHUNK = 1 << 26
 """A pool of more numbers (256 MB in single precision) is embedded and chosen from chunk by chunk."""
@@ -250,26 +245,6 @@ def _picked(pool: Tensor, taken: Tensor) -> Tensor:
     return pool.gather(1, taken.unsqueeze(-1).expand(-1, -1, pool.shape[-1]))
 
 
-@dataclass(frozen=True)
-class Drift:
-    """How far proxies and network have moved since the proxies were placed: mean distances in normalised space."""
-
-    staleness: float  # from a proxy to where the network now embeds the image that it was taken from
-    of_embeddings: float  # from where a proxy was placed to where the network now embeds its image
-    of_proxies: float  # from where a proxy was placed to where training has moved it
-
-
-@torch.no_grad()
-def measure_drift(placed: Tensor, proxies: Tensor, present: Tensor) -> Drift:
-    """Compare proxies as they were `placed` (n, D), as they are now, and the `present` embeddings of their images."""
-    placed, proxies, present = clip_normalise(placed), clip_normalise(proxies), clip_normalise(present)
-
-    def mean_distance(a: Tensor, b: Tensor) -> float:
-        return float(torch.linalg.vector_norm(a - b, dim=-1).mean())
-
-    return Drift(mean_distance(proxies, present), mean_distance(placed, present), mean_distance(placed, proxies))
-
-
 def pool_size(pool_per_class: int, proxies_per_class: int) -> int:
     """Count the images per class of a pool, from the setting b and the number of proxies P (D9)."""
     if pool_per_class == 1:
@@ -314,67 +289,3 @@ def refuse_gaps(labels: Tensor) -> None:
             f"labels must be 0 to C-1 without a gap, and these are {len(found)} classes between {int(found[0])} and "
             f"{int(found[-1])}, which do not say which proxies are theirs: {remedy}."
         )
-
-
-class BatchObjective(nn.Module):
-    """The plain loss: the batch is its own reference set."""
-
-    def __init__(self, loss: nn.Module) -> None:
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        loss: Tensor = self.loss(embeddings, labels)
-        return loss
-
-
-class ProxyObjective(nn.Module):
-    """The loss against class proxies, plus `pair_weight` times the same loss inside the batch (D4).
-
-    As long as the proxies have not been placed, the loss inside the batch is all there is.
-
-    Args:
-        loss: any loss with the reference-set signature; `holders` in it where several processes share the proxies.
-        proxies: trained together with the network.
-        pair_weight: 0.1 as in the authors' code; 0 is the paper's text; "balanced" finds it anew in each step, see
-            `balanced_weight`.
-    """
-
-    def __init__(self, loss: nn.Module, proxies: ClassProxies, pair_weight: PairWeight = 0.1) -> None:
-        super().__init__()
-        self.loss, self.proxies, self.pair_weight = loss, proxies, pair_weight
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        if not self.proxies.placed:
-            within_batch: Tensor = self.loss(embeddings, labels)
-            return within_batch
-        embeddings = at_least_float32(embeddings)  # gradients of half precision would be too coarse to be compared
-        holders = self.proxies.holders
-        shared = (holders,) if holders.count > 1 else ()  # those of one process are references for any loss
-        loss: Tensor = self.loss(embeddings, labels, *self.proxies(), *shared)
-        if self.pair_weight:
-            within_batch = self.loss(embeddings, labels)
-            weight: float | Tensor
-            if self.pair_weight == "balanced":
-                weight = balanced_weight(loss, within_batch, embeddings)
-            else:
-                weight = self.pair_weight
-            loss = loss + weight * within_batch
-        return loss
-
-
-def balanced_weight(against_proxies: Tensor, within_batch: Tensor, embeddings: Tensor) -> Tensor:
-    """Weigh the loss inside the batch so that it pulls `BALANCE` times as hard at the embeddings (B, D) as proxies do.
-
-    Losses differ in how they grow with the number of references (D18: a sum, a mean of the active pairs, a logarithm),
-    so that no fixed weight suits all of them. What both terms do to the embeddings is comparable: the norms of their
-    gradients. The batch has the larger part, because proxies are soon behind the network that they were chosen with.
-    """
-    if not embeddings.requires_grad:  # nothing learns, so there is nothing to balance
-        return embeddings.new_ones(())
-    of_proxies, of_batch = (
-        torch.linalg.vector_norm(torch.autograd.grad(term, embeddings, retain_graph=True)[0]).detach()
-        for term in (against_proxies, within_batch)
-    )
-    weight = (BALANCE * of_proxies / of_batch).clamp(max=LARGEST_WEIGHT)
-    return torch.where(of_batch > 0, weight, torch.zeros_like(weight))

@@ -6,7 +6,8 @@ from torch import nn
 
 from ccp_dml.functional.row_gradients import as_rows, asks_for_rows, clip_gradients, rows_gradient
 from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, MultiSimilarityLoss, TripletLoss
-from ccp_dml.proxies import ClassProxies, ProxyObjective
+from ccp_dml.objectives import ProxyObjective
+from ccp_dml.proxies import ClassProxies
 
 
 @pytest.fixture

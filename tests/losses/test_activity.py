@@ -4,7 +4,8 @@ from torch import nn
 
 from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, CrossBatchMemory, MultiSimilarityLoss, TripletLoss
 from ccp_dml.losses.activity import active_share, pair_activity, recorded_pairs
-from ccp_dml.proxies import ClassProxies, ProxyObjective
+from ccp_dml.objectives import ProxyObjective
+from ccp_dml.proxies import ClassProxies
 
 
 @pytest.fixture

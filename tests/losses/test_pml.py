@@ -10,7 +10,8 @@ from pytorch_metric_learning import miners
 from ccp_dml.errors import UserError
 from ccp_dml.losses import PmlLoss, wrap
 from ccp_dml.losses.pml import describe, pml_losses, pml_miners, settable_arguments
-from ccp_dml.proxies import ClassProxies, ProxyObjective
+from ccp_dml.objectives import ProxyObjective
+from ccp_dml.proxies import ClassProxies
 
 CLASSES, DIM = 5, 6
 SIZES = {"classes": CLASSES, "dim": DIM}

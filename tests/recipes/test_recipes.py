@@ -11,7 +11,7 @@ from ccp_dml.cli import main
 from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import shipped_recipes
 from ccp_dml.losses import CrossBatchMemory
-from ccp_dml.proxies import BatchObjective, ProxyObjective
+from ccp_dml.objectives import BatchObjective, ProxyObjective
 from ccp_dml.runs.build import build_objective
 from ccp_dml.runs.loss_arguments import complete
 

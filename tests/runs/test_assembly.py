@@ -9,7 +9,7 @@ import torch
 from ccp_dml.config.layers import resolve
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.errors import NonFiniteError, UserError
-from ccp_dml.projections import Pace
+from ccp_dml.pace import Pace
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun, evaluations_left, pace_of, refuse_other_version
 from ccp_dml.runs.build import build_fabric, build_network

@@ -13,7 +13,7 @@ from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.losses import CrossBatchMemory, HierarchicalProxyAnchorLoss
-from ccp_dml.proxies import BatchObjective, ProxyObjective
+from ccp_dml.objectives import BatchObjective, ProxyObjective
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import (
     build_fabric,

@@ -24,7 +24,8 @@ from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.models.backbones import PrecomputedFeatures
 from ccp_dml.models.embedder import Embedder
-from ccp_dml.projections import IterativeProjections, Pace, ProximalPull
+from ccp_dml.pace import Pace
+from ccp_dml.projections import IterativeProjections, ProximalPull
 from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, classes_at_once, pool_size
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.reports.advice import Advice, Case, advise

@@ -32,7 +32,8 @@ from ccp_dml.losses.memory import CrossBatchMemory
 from ccp_dml.losses.pml import Miner, PmlLoss, pml_miners, settable_arguments
 from ccp_dml.models.backbones import FROM_SCRATCH, create_backbone
 from ccp_dml.models.embedder import Embedder, start_as_pca
-from ccp_dml.proxies import BatchObjective, ClassProxies, ProxyObjective, pool_size
+from ccp_dml.objectives import BatchObjective, ProxyObjective
+from ccp_dml.proxies import ClassProxies, pool_size
 from ccp_dml.runs import own_classes
 from ccp_dml.runs.loss_arguments import PREFIX, LossContext, checked_arguments, find_loss
 from ccp_dml.runs.many_proxies import refuse_rows_that_decay, refuse_undividable

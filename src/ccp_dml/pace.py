@@ -1,0 +1,96 @@
+"""When a problem ends: validation has stalled, its steps are used up, or its proxies are stale."""
+
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ccp_dml.functional.distances import clip_normalise
+
+
+@dataclass
+class Patience:
+    """Used up after `limit` evaluations in a row without a gain of at least `min_improvement`; None waits for ever."""
+
+    limit: int | None
+    min_improvement: float = 1e-5
+    best: float = -inf
+    to_beat: float = -inf
+    waited: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.limit is not None and self.limit < 1) or not self.min_improvement >= 0:
+            raise ValueError(
+                f"patience lasts one evaluation or more, and an improvement is not negative; got {self.limit} and "
+                f"{self.min_improvement}"
+            )
+
+    def observe(self, score: float) -> bool:
+        """Count one evaluation; True if it is the best so far, be it by ever so little."""
+        if score >= self.to_beat + self.min_improvement:
+            self.to_beat, self.waited = score, 0
+        else:
+            self.waited += 1
+        is_best = score > self.best
+        self.best = max(self.best, score)
+        return is_best
+
+    @property
+    def used_up(self) -> bool:
+        return self.limit is not None and self.waited >= self.limit
+
+    def restart(self) -> None:
+        """Begin anew, as for the next problem: earlier scores no longer count."""
+        self.best, self.to_beat, self.waited = -inf, -inf, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        state = asdict(self)
+        return {name: state[name] for name in ("best", "to_beat", "waited")}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.to_beat, self.waited = state["best"], state["to_beat"], state["waited"]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What ends a problem besides a stall of the validation scores, also between evaluations (D30).
+
+    Proxies stand for images as the network embedded them when they were chosen. The further the network learns, the
+    less they do: they are *stale*. How fast that goes depends on learning rate, network and data, so that a number of
+    steps that suits one run is far too many for another; staleness relative to the covering radius is comparable.
+
+    Args:
+        steps: a problem ends after so many steps. None: however many it takes.
+        staleness: a problem ends when the mean distance between proxies and the present embeddings of their images
+            exceeds this multiple of the covering radius that the proxies had when they were chosen. None: never.
+            A multiple above 1 is hardly ever reached by proxies that are trained until they coalesce.
+        at_least: steps that a problem lasts however stale its proxies are: choosing new ones has a price, too.
+        check_every: steps between two looks at the staleness.
+    """
+
+    steps: int | None = None
+    staleness: float | None = None
+    at_least: int = 0
+    check_every: int = 10
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far proxies and network have moved since the proxies were placed: mean distances in normalised space."""
+
+    staleness: float  # from a proxy to where the network now embeds the image that it was taken from
+    of_embeddings: float  # from where a proxy was placed to where the network now embeds its image
+    of_proxies: float  # from where a proxy was placed to where training has moved it
+
+
+@torch.no_grad()
+def measure_drift(placed: Tensor, proxies: Tensor, present: Tensor) -> Drift:
+    """Compare proxies as they were `placed` (n, D), as they are now, and the `present` embeddings of their images."""
+    placed, proxies, present = clip_normalise(placed), clip_normalise(proxies), clip_normalise(present)
+
+    def mean_distance(a: Tensor, b: Tensor) -> float:
+        return float(torch.linalg.vector_norm(a - b, dim=-1).mean())
+
+    return Drift(mean_distance(proxies, present), mean_distance(placed, present), mean_distance(placed, proxies))
