@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from ccp_dml.config.schema import ModelConfig
-from ccp_dml.data.class_folders import images_below
+from ccp_dml.data.files.class_folders import images_below
 from ccp_dml.runs.build import build_fabric, build_network_for
 from ccp_dml.serving.model import Description, EmbeddingModel
 from ccp_dml.serving.preprocessing import PhotoPreprocessing

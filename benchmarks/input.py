@@ -18,7 +18,7 @@ from side_by_side import Claim, compare, main
 from torch.utils.data import DataLoader, RandomSampler
 from torchvision.datasets import ImageFolder
 
-from ccp_dml.data.images import ImageFiles
+from ccp_dml.data.files.images import ImageFiles
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import TrainingBatches
 from ccp_dml.data.published.image_cache import build_cache, through_cache

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import ccp_dml
+from ccp_dml.data.files.images import ImageFiles
 from ccp_dml.data.glyphs import load_glyphs
-from ccp_dml.data.images import ImageFiles
 from ccp_dml.data.transforms import eval_transform, train_transform
 
 SOURCE = Path(ccp_dml.__file__).parent

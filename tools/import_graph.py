@@ -52,7 +52,7 @@ ROOM_PURPOSES = {
     "functional": "Pure tensor code: distances, k-center, geometry, retrieval.",
     "losses": "One file per loss; the memory of past batches; the adapter to pytorch-metric-learning.",
     "models": "Backbones, the embedding head, reading weights.",
-    "data": "Data sets, splits, sampling, loading; `published/` has one file per data set of the paper.",
+    "data": "Data sets, splits, sampling, loading; `files/` reads images, `published/` has the data sets of the paper.",
     "certificate": "What can be promised of distances: statistics on embeddings, without files.",
     "config": "The schema, layers of settings, recipes by name.",
     "records": "What is on disk and nothing else: every file name and format stands here once.",

@@ -13,7 +13,7 @@ from PIL import Image
 
 from attack.verdicts import SilentlyWrong
 from ccp_dml.config.layers import known_keys, resolve
-from ccp_dml.data.health import check_data
+from ccp_dml.data.files.health import check_data
 from ccp_dml.data.published.archives import unpack
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights
 from ccp_dml.records.run_folder import RunFolder

@@ -8,9 +8,9 @@ from PIL import Image
 from torch import Tensor
 
 from ccp_dml.data.features import FeatureRows
-from ccp_dml.data.folder import load_folder
+from ccp_dml.data.files.folder import load_folder
+from ccp_dml.data.files.images import ImageFiles
 from ccp_dml.data.glyphs import load_glyphs
-from ccp_dml.data.images import ImageFiles
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import (
     TrainingBatches,

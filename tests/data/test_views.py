@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ccp_dml.data.features import FeatureRows
-from ccp_dml.data.folder import load_folder
+from ccp_dml.data.files.folder import load_folder
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.transforms import eval_transform
 from ccp_dml.data.views import (

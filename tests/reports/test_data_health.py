@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from ccp_dml.data.health import DataHealth, HalfHealth
+from ccp_dml.data.files.health import DataHealth, HalfHealth
 from ccp_dml.reports.data_health import health_page, health_sentences, health_table
 from ccp_dml.reports.page import is_page
 

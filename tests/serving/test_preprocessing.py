@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from ccp_dml.config.schema import DataConfig
-from ccp_dml.data.images import decode, picture_of
+from ccp_dml.data.files.images import decode, picture_of
 from ccp_dml.data.transforms import eval_transform
 from ccp_dml.errors import UserError
 from ccp_dml.serving.preprocessing import (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ccp_dml.data.images import decode
+from ccp_dml.data.files.images import decode
 from ccp_dml.errors import UserError
 from ccp_dml.serving.match_threshold import MatchThreshold, match_threshold
 

@@ -131,7 +131,7 @@ def check(
     """
     from dataclasses import asdict
 
-    from ccp_dml.data.health import check_data
+    from ccp_dml.data.files.health import check_data
     from ccp_dml.foundation.files import write_text
     from ccp_dml.reports.data_health import health_page, health_sentences, health_table
     from ccp_dml.reports.page import page_file

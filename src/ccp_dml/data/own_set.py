@@ -11,7 +11,7 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 from ccp_dml.data.features import FeatureRows
-from ccp_dml.data.images import picture_of, reason_of
+from ccp_dml.data.files.images import picture_of, reason_of
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.data.transforms import ImageTransform, apply_seeded

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ccp_dml.data.images import ImageFiles
+from ccp_dml.data.files.images import ImageFiles
 from ccp_dml.data.labelled import DataHalves, LabelledSet, Source
 from ccp_dml.foundation.digests import digest
 

@@ -3,7 +3,7 @@
 from rich.table import Table
 from rich.text import Text
 
-from ccp_dml.data.health import DataHealth
+from ccp_dml.data.files.health import DataHealth
 from ccp_dml.errors import listing
 from ccp_dml.reports.page import fill
 from ccp_dml.reports.sections.section import Section

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ccp_dml.data.class_folders import images_below
-from ccp_dml.data.images import SUFFIXES
+from ccp_dml.data.files.class_folders import images_below
+from ccp_dml.data.files.images import SUFFIXES
 from ccp_dml.data.splits import SPLITS
 from ccp_dml.errors import UserError, listing
 from ccp_dml.serving.search.where import COLUMNS, Value

@@ -16,8 +16,8 @@ from rich.progress import track
 from torch import Tensor
 
 from ccp_dml.config.schema import Config, ModelConfig
-from ccp_dml.data.class_folders import images_below
-from ccp_dml.data.images import SUFFIXES, reason_of
+from ccp_dml.data.files.class_folders import images_below
+from ccp_dml.data.files.images import SUFFIXES, reason_of
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import save_weights
 from ccp_dml.foundation.digests import digest, tensor_digest

@@ -12,8 +12,8 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from ccp_dml.config.schema import DataConfig
+from ccp_dml.data.files.images import decode_pixels, picture_of, reason_of
 from ccp_dml.data.glyph_drawing import SIDE as GLYPH_SIDE
-from ccp_dml.data.images import decode_pixels, picture_of, reason_of
 from ccp_dml.data.transforms import ImageTransform, eval_transform
 from ccp_dml.errors import UserError
 

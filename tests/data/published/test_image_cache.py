@@ -2,7 +2,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ccp_dml.data.images import decode
+from ccp_dml.data.files.images import decode
 from ccp_dml.data.published import image_cache
 from ccp_dml.data.published.cub import load_cub, read_cub
 from ccp_dml.data.published.image_cache import build_cache, through_cache

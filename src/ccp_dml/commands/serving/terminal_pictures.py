@@ -10,7 +10,7 @@ from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.text import Text
 
-from ccp_dml.data.images import decode
+from ccp_dml.data.files.images import decode
 
 CELLS = 8  # wide; a cell is twice as high as it is wide, so that this gives 8 x 8 pixels
 UPPER_HALF = "▀"

@@ -15,7 +15,7 @@ from pathlib import Path
 from PIL import Image
 from torchvision.transforms.v2.functional import resize
 
-from ccp_dml.data.images import decode, decode_pixels, encode_ppm, find_broken
+from ccp_dml.data.files.images import decode, decode_pixels, encode_ppm, find_broken
 from ccp_dml.data.published.inventory import Inventory
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.machine import usable_cores

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ccp_dml.data.images import ImageFiles, describe_broken, find_broken
+from ccp_dml.data.files.images import ImageFiles, describe_broken, find_broken
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.transforms import ImageTransform
 from ccp_dml.errors import UserError, listing

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ccp_dml.data.class_folders import places
+from ccp_dml.data.files.class_folders import places
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.published.downloads import RemoteFile
 from ccp_dml.data.published.inventory import SplitSize

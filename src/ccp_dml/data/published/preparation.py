@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccp_dml.data.class_folders import places
+from ccp_dml.data.files.class_folders import places
 from ccp_dml.data.published.archives import scratch_folder, unpack
 from ccp_dml.data.published.downloads import RemoteFile, Report, TransferError, check, fetch
 from ccp_dml.data.published.published_set import Published

@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from ccp_dml.data.class_folders import class_folders, images_below, leading_number, places
+from ccp_dml.data.files.class_folders import class_folders, images_below, leading_number, places
 from ccp_dml.data.published.downloads import RemoteFile
 from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, read_rows
 from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of

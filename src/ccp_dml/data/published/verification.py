@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ccp_dml.data.images import find_broken
+from ccp_dml.data.files.images import find_broken
 from ccp_dml.data.published.inventory import SplitSize, describe_missing
 from ccp_dml.data.published.published_set import Published, Survey, differences
 from ccp_dml.errors import UserError, listing

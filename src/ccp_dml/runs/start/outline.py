@@ -8,7 +8,7 @@ from PIL import Image
 
 from ccp_dml.config.layers import flatten
 from ccp_dml.config.schema import Config
-from ccp_dml.data.images import FORMATS, ImageFiles
+from ccp_dml.data.files.images import FORMATS, ImageFiles
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.reports.words import method_text

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ccp_dml.data.class_folders import images_below
-from ccp_dml.data.images import decode
+from ccp_dml.data.files.class_folders import images_below
+from ccp_dml.data.files.images import decode
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import atomic_folder
 from ccp_dml.foundation.randomness import generator

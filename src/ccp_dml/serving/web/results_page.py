@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 from PIL import Image
 
-from ccp_dml.data.images import decode
+from ccp_dml.data.files.images import decode
 from ccp_dml.foundation.files import write_text
 from ccp_dml.serving.search.gallery import Hit
 

@@ -11,7 +11,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from ccp_dml.data.images import FORMATS, as_rgb
+from ccp_dml.data.files.images import FORMATS, as_rgb
 from ccp_dml.foundation.files import from_json
 
 MEGABYTE = 1 << 20

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccp_dml.data.images import ImageFiles, describe_broken, find_broken
+from ccp_dml.data.files.images import ImageFiles, describe_broken, find_broken
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.data.transforms import ImageTransform

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ccp_dml.data.class_folders import class_folders, images_below, leading_number, places, subfolders
+from ccp_dml.data.files.class_folders import class_folders, images_below, leading_number, places, subfolders
 
 
 def test_hidden_folders_and_caches_are_no_classes(tmp_path):

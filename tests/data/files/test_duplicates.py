@@ -1,8 +1,8 @@
 import pytest
 
 from ccp_dml.config.schema import DataConfig
-from ccp_dml.data.duplicates import equal_files, shared_by_halves
-from ccp_dml.data.folder import load_folder
+from ccp_dml.data.files.duplicates import equal_files, shared_by_halves
+from ccp_dml.data.files.folder import load_folder
 from ccp_dml.errors import UserError
 from ccp_dml.runs.datasets import build_data
 

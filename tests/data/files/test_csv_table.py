@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ccp_dml.data.csv_table import load_csv
+from ccp_dml.data.files.csv_table import load_csv
 from ccp_dml.errors import UserError
 
 IMAGES = tuple(f"images/{i}.png" for i in range(8))

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ccp_dml.data.folder import load_folder
+from ccp_dml.data.files.folder import load_folder
 from ccp_dml.errors import UserError
 
 

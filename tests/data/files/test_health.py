@@ -2,7 +2,7 @@ import shutil
 
 import pytest
 
-from ccp_dml.data.health import check_data
+from ccp_dml.data.files.health import check_data
 from ccp_dml.errors import UserError
 
 

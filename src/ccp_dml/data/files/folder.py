@@ -3,8 +3,8 @@
 import unicodedata
 from pathlib import Path
 
-from ccp_dml.data.class_folders import ImageWalk
-from ccp_dml.data.images import SUFFIXES, ImageFiles, describe_broken, find_broken
+from ccp_dml.data.files.class_folders import ImageWalk
+from ccp_dml.data.files.images import SUFFIXES, ImageFiles, describe_broken, find_broken
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.data.transforms import ImageTransform

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ccp_dml.data.images import SUFFIXES
+from ccp_dml.data.files.images import SUFFIXES
 from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.files import is_of_the_system
 

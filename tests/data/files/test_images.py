@@ -7,7 +7,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torchvision.transforms.v2.functional import pil_to_tensor, resize
 
-from ccp_dml.data.images import ImageFiles, decode, decode_pixels, describe_broken, encode_ppm, find_broken
+from ccp_dml.data.files.images import ImageFiles, decode, decode_pixels, describe_broken, encode_ppm, find_broken
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
 from ccp_dml.data.transforms import eval_transform
@@ -194,7 +194,7 @@ def test_pixels_are_upright_and_opaque_like_the_picture(tmp_path):
 def test_common_jpeg_files_are_decoded_without_pillow(tmp_path, monkeypatch):
     paths = [saved(photograph(mode=mode), tmp_path / f"{mode}.jpg") for mode in ("RGB", "L")]
     expected = [decode_pixels(path) for path in paths]
-    monkeypatch.setattr("ccp_dml.data.images.upright_rgb", None)
+    monkeypatch.setattr("ccp_dml.data.files.images.upright_rgb", None)
     assert all(torch.equal(decode_pixels(path), pixels) for path, pixels in zip(paths, expected, strict=True))
 
 
@@ -205,7 +205,7 @@ def test_plain_pixels_are_read_without_pillow_and_others_with_it(tmp_path, monke
     other.write_bytes(encode_ppm(pixels).replace(b"\n", b"\n# a comment\n", 1))
     assert torch.equal(pil_to_tensor(decode(plain)), pixels)
     assert torch.equal(decode_pixels(other), pixels)
-    monkeypatch.setattr("ccp_dml.data.images.upright_rgb", None)
+    monkeypatch.setattr("ccp_dml.data.files.images.upright_rgb", None)
     assert torch.equal(decode_pixels(plain), pixels)
     with pytest.raises(TypeError):
         decode_pixels(other)

@@ -7,10 +7,10 @@ from statistics import median
 
 from PIL import Image
 
-from ccp_dml.data.csv_table import load_csv
-from ccp_dml.data.duplicates import equal_files, shared_by_halves
-from ccp_dml.data.folder import load_folder
-from ccp_dml.data.images import FORMATS, ImageFiles, find_broken
+from ccp_dml.data.files.csv_table import load_csv
+from ccp_dml.data.files.duplicates import equal_files, shared_by_halves
+from ccp_dml.data.files.folder import load_folder
+from ccp_dml.data.files.images import FORMATS, ImageFiles, find_broken
 from ccp_dml.data.labelled import DataHalves, LabelledSet
 from ccp_dml.errors import UserError
 

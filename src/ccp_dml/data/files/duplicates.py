@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ccp_dml.data.images import ImageFiles
+from ccp_dml.data.files.images import ImageFiles
 from ccp_dml.data.labelled import DataHalves, LabelledSet
 from ccp_dml.foundation.digests import file_digest
 
