@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-c2 demo-c2-ccp demo-search test lint docs bench clean attack
+.PHONY: demo demo-c2 demo-c2-ccp demo-search test test-slow lint docs bench clean attack
 .DELETE_ON_ERROR:
 
 # A demo that was interrupted goes on where it stopped.
@@ -29,7 +29,11 @@ demo-search: .venv/ready
 
 # One process per core; the tests of a file stay together, as they share what is slow to make.
 test: .venv/ready
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
+
+# What kills or compares many processes, in about as long again; before a release, and after changes to what it is about.
+test-slow: .venv/ready
+	$(BIN)/pytest -n auto --dist loadfile -m slow
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

@@ -19,8 +19,6 @@ FILES = sorted(
     if path.is_file() and "__pycache__" not in path.parts
 )
 
-pytestmark = pytest.mark.slow
-
 
 def run(*command, folder):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -18,8 +18,6 @@ LOADED = re.compile(r"<(?:script|img|iframe|source|video)\b[^>]*\bsrc=[\"']?((?:
 LINKED = re.compile(r"<link\b[^>]*\bhref=[\"']?((?:https?:)?//[^\"'\s>]+)", re.IGNORECASE)
 STYLED = re.compile(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\"')\s]+)", re.IGNORECASE)
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):

@@ -8,7 +8,6 @@ from support.documents import follow
 TUTORIALS = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.md"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_a_tutorial_can_be_followed(path, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -55,7 +55,6 @@ def test_a_changed_bit_anywhere_in_a_run_is_noticed(tiny_run, tmp_path):
         assert verdict not in BAD, f"seed {seed}: {said}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["damaged indexes", "conditions of a search", "damaged exports", "command lines", "requests to the server"]
 )

@@ -59,7 +59,6 @@ def test_dear_works_survive(name, kind, first, step, ground):
         assert verdict not in BAD, said
 
 
-@pytest.mark.slow
 def test_what_only_reads_has_no_event_to_be_killed_at(ground):
     """`ccp evaluate`, `ccp search` and answers of `ccp serve`, in a process that would die of the first event."""
     serving = Serving(ground)

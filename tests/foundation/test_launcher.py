@@ -10,13 +10,14 @@ from ccp_dml.foundation import launcher
 MODULE = """
 import os, sys
 from pathlib import Path
-from ccp_dml.foundation.process_group import join, times_restarted
+from ccp_dml.foundation.process_group import join, leave, times_restarted
 processes = join()
 Path(sys.argv[1], f"{processes.rank}-of-{processes.count}-{times_restarted()}").touch()
 processes.wait()
 if processes.rank == 1 and times_restarted() == 0:
     sys.exit(int(sys.argv[2]))
 processes.wait()
+leave()
 """
 
 

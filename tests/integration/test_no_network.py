@@ -57,7 +57,6 @@ def test_training_scoring_and_reporting_ask_the_network_for_nothing(features, tm
     assert connections == []
 
 
-@pytest.mark.slow
 def test_a_network_at_work_asks_the_network_for_nothing(photos, photo_run, tmp_path, connections, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run, index, picture = str(photo_run[0]), str(tmp_path / "index"), str(photos / "class_00" / "0.png")

@@ -51,6 +51,7 @@ def kill_who_trains(address, run, killed):
     os.kill(worker.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3 * PATIENT_SECONDS)
 def test_a_killed_worker_changes_no_table(features, tmp_path, capfd, in_this_process):
     with local_workers(2) as address:
@@ -107,6 +108,7 @@ def test_how_a_run_ended_is_read_from_its_future():
         outcome_of(future("cancelled"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3 * PATIENT_SECONDS)
 def test_a_killed_command_is_continued_by_the_same_command(features, tmp_path, capfd, in_this_process):  # noqa: ARG001
     """The workers live on, end what they train for the dead command, and go on with it for the next."""

@@ -87,6 +87,7 @@ def is_running(pid):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes in /proc")
 @pytest.mark.timeout(3 * PATIENT_SECONDS)
 def test_a_killed_and_an_interrupted_benchmark_end_as_an_undisturbed_one(

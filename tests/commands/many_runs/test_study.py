@@ -57,6 +57,7 @@ def train_here(self, source, most, watcher):  # noqa: ARG001
     return []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3 * PATIENT_SECONDS)
 def test_an_interrupted_search_goes_on_to_the_same_end(features, tmp_path, capfd, monkeypatch):
     """Real workers, which ask after every evaluation whether to go on, against one process."""

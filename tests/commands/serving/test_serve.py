@@ -13,8 +13,6 @@ from support.running_server import RunningServer
 
 from ccp_dml.cli import main
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def start():
