@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, MultiSimilarityLoss, TripletLoss
-from ccp_dml.objectives import BatchObjective, ProxyObjective, balanced_weight
+from ccp_dml.objectives import BatchObjective, ProxyObjective, balanced_share
 from ccp_dml.proxies import ClassProxies
 
 
@@ -38,25 +38,46 @@ def test_balanced_batch_pulls_three_times_as_hard_as_proxies_whatever_the_loss(l
     of_proxies, of_batch = (
         torch.autograd.grad(term, used, retain_graph=True)[0] for term in (against_proxies, within_batch)
     )
-    weight = 3 * of_proxies.norm() / of_batch.norm()
-    assert 0 < weight < 100
+    share = of_batch.norm() / (3 * of_proxies.norm())
+    assert 0.01 < share < 100
     objective = ProxyObjective(loss, proxies, "balanced")(embeddings, labels)
-    torch.testing.assert_close(objective, against_proxies + weight * within_batch)
-    objective.backward()  # once more through what was differentiated for the weight
-    torch.testing.assert_close(embeddings.grad, (of_proxies + weight * of_batch).to(dtype))
-    torch.testing.assert_close(proxies.vectors.grad, torch.autograd.grad(against_proxies, proxies.vectors)[0])
+    torch.testing.assert_close(objective, within_batch + share * against_proxies)
+    objective.backward()  # once more through what was differentiated for the share
+    torch.testing.assert_close(embeddings.grad, (of_batch + share * of_proxies).to(dtype))
+    of_vectors = torch.autograd.grad(against_proxies, proxies.vectors)[0]
+    torch.testing.assert_close(proxies.vectors.grad, share * of_vectors)
 
 
-def test_balanced_weight_is_bounded_and_needs_something_to_balance():
+def test_the_share_of_proxies_is_bounded_and_needs_something_to_balance():
     embeddings, labels, proxies, loss = setting()
-    apart = 2 * torch.eye(4)[:3].repeat(3, 1).requires_grad_()  # each class in one place: the batch meets both margins
-    assert loss(apart, labels) == 0
+    against_proxies, within_batch = loss(embeddings, labels, *proxies()), loss(embeddings, labels)
+    assert balanced_share(against_proxies, 1e-9 * within_batch, embeddings).item() == pytest.approx(0.01)
+    assert balanced_share(1e-9 * against_proxies, within_batch, embeddings) == 100
     objective = ProxyObjective(loss, proxies, "balanced")
-    torch.testing.assert_close(objective(apart, labels), loss(apart, labels, *proxies()))
-    within_batch = loss(embeddings, labels)
-    assert balanced_weight(loss(embeddings, labels, *proxies()), 1e-9 * within_batch, embeddings) == 100
+    apart = (2 * torch.eye(4)[:3].repeat(3, 1)).requires_grad_()  # each class in one place: both margins are met
+    assert loss(apart, labels) == 0
+    torch.testing.assert_close(objective(apart, labels), 0.01 * loss(apart, labels, *proxies()))
+    proxies.place(2 * torch.eye(4)[:3].unsqueeze(1).repeat(1, 2, 1))  # now the proxies meet them, too
+    total = objective(apart, labels)
+    total.backward()
+    assert total == 0
+    assert torch.equal(apart.grad, torch.zeros_like(apart))
     with torch.no_grad():
         assert torch.isfinite(objective(embeddings.detach(), labels))
+
+
+def test_the_share_does_not_depend_on_the_side_of_the_sphere_that_rounding_chose():
+    """Just inside of it, the loss pulls outwards, too; a network that normalises does not feel that."""
+    embeddings, labels, proxies, loss = setting()
+    unit = torch.nn.functional.normalize(embeddings.detach(), dim=1)
+    shares = []
+    for length in (1 + 1e-6, 1 - 1e-6):
+        embeddings = (length * unit).requires_grad_()
+        terms = loss(embeddings, labels, *proxies()), loss(embeddings, labels)
+        shares.append((balanced_share(*terms, embeddings), torch.autograd.grad(terms[0], embeddings)[0].norm()))
+    (outside, gradient_outside), (inside, gradient_inside) = shares
+    assert gradient_inside > 1.01 * gradient_outside
+    torch.testing.assert_close(inside, outside, rtol=1e-4, atol=0)
 
 
 def test_gradients_reach_embeddings_and_proxies():

@@ -12,7 +12,8 @@ PairWeight = float | Literal["balanced"]
 
 BALANCE = 3.0
 """Of 1, 3 and 6 the smallest with which CCP was above each of the four losses: docs/results_characters.md."""
-LARGEST_WEIGHT = 100.0  # a batch with hardly an active pair must not drown the proxies
+ON_THE_SPHERE = 1 - 1e-5  # the length from which on an embedding counts as normalised, but for rounding
+LARGEST_RATIO = 100.0  # hardly an active pair on one side must neither silence nor drown the other
 
 
 class BatchObjective(nn.Module):
@@ -35,8 +36,8 @@ class ProxyObjective(nn.Module):
     Args:
         loss: any loss with the reference-set signature; `holders` in it where several processes share the proxies.
         proxies: trained together with the network.
-        pair_weight: 0.1 as in the authors' code; 0 is the paper's text; "balanced" finds it anew in each step, see
-            `balanced_weight`.
+        pair_weight: 0.1 as in the authors' code; 0 is the paper's text; "balanced" turns it round: the loss inside the
+            batch counts in full, and the one against proxies gets the `balanced_share`.
     """
 
     def __init__(self, loss: nn.Module, proxies: ClassProxies, pair_weight: PairWeight = 0.1) -> None:
@@ -51,29 +52,38 @@ class ProxyObjective(nn.Module):
         holders = self.proxies.holders
         shared = (holders,) if holders.count > 1 else ()  # those of one process are references for any loss
         loss: Tensor = self.loss(embeddings, labels, *self.proxies(), *shared)
-        if self.pair_weight:
-            within_batch = self.loss(embeddings, labels)
-            weight: float | Tensor
-            if self.pair_weight == "balanced":
-                weight = balanced_weight(loss, within_batch, embeddings)
-            else:
-                weight = self.pair_weight
-            loss = loss + weight * within_batch
-        return loss
+        if not self.pair_weight:
+            return loss
+        within_batch = self.loss(embeddings, labels)
+        if self.pair_weight == "balanced":
+            return within_batch + balanced_share(loss, within_batch, embeddings) * loss
+        return loss + self.pair_weight * within_batch
 
 
-def balanced_weight(against_proxies: Tensor, within_batch: Tensor, embeddings: Tensor) -> Tensor:
-    """Weigh the loss inside the batch so that it pulls `BALANCE` times as hard at the embeddings (B, D) as proxies do.
+def balanced_share(against_proxies: Tensor, within_batch: Tensor, embeddings: Tensor) -> Tensor:
+    """Weigh the loss against proxies so that it pulls a `BALANCE`-th as hard at the embeddings (B, D) as the batch.
 
     Losses differ in how they grow with the number of references (D18: a sum, a mean of the active pairs, a logarithm),
     so that no fixed weight suits all of them. What both terms do to the embeddings is comparable: the norms of their
-    gradients. The batch has the larger part, because proxies are soon behind the network that they were chosen with.
+    gradients. Proxies have the smaller part, because they are soon behind the network that they were chosen with. The
+    batch keeps its full weight, so that a training that has little left to learn takes small steps, as without proxies.
     """
     if not embeddings.requires_grad:  # nothing learns, so there is nothing to balance
         return embeddings.new_ones(())
-    of_proxies, of_batch = (
-        torch.linalg.vector_norm(torch.autograd.grad(term, embeddings, retain_graph=True)[0]).detach()
-        for term in (against_proxies, within_batch)
-    )
-    weight = (BALANCE * of_proxies / of_batch).clamp(max=LARGEST_WEIGHT)
-    return torch.where(of_batch > 0, weight, torch.zeros_like(weight))
+    of_proxies, of_batch = (_pull_of(term, embeddings) for term in (against_proxies, within_batch))
+    share = (of_batch / (BALANCE * of_proxies)).clamp(1 / LARGEST_RATIO, LARGEST_RATIO)
+    return torch.where(of_proxies > 0, share, torch.ones_like(share))
+
+
+def _pull_of(term: Tensor, embeddings: Tensor) -> Tensor:
+    """Measure how hard a loss pulls at embeddings (B, D): the norm of its gradient.
+
+    What a network has clipped or normalised to length 1 cannot follow a pull outwards, and whether the loss still has
+    one there, on the kink of its own clip, is up to the last bit. So such a pull does not count.
+    """
+    (pull,) = torch.autograd.grad(term, embeddings, retain_graph=True)
+    at = embeddings.detach()
+    length = torch.linalg.vector_norm(at, dim=1, keepdim=True)
+    outwards = at / length.clamp(min=ON_THE_SPHERE)
+    along = torch.where(length >= ON_THE_SPHERE, (pull * outwards).sum(1, keepdim=True), 0)
+    return torch.linalg.vector_norm(pull - along * outwards)

@@ -50,6 +50,7 @@ STALE = ("ccp.until=stale", "ccp.staleness=0.05", "ccp.check_every=3", "ccp.prox
 DIVIDED_CASES = {
     **{name: CASES[name] for loss in LOSSES for name in (f"{loss}-proxy", f"{loss}-ccp")},
     "rows": ("c2-ccp", (*PROXIES, *BY_ROWS, "loss.positive_margin=0.0", "loss.negative_margin=0.1")),
+    "balanced": ("c1-ccp", (*PROXIES, "ccp.pair_weight=balanced")),
     "stale": ("ms-ccp", (*PROXIES, *STALE, "ccp.remembered_problems=2", "run.map_points=40")),
 }
 CASES_BY_NAME = CASES | DIVIDED_CASES

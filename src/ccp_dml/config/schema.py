@@ -193,7 +193,7 @@ class CcpConfig(ConfigSection):
     check_every: int = Field(10, ge=1, description="steps between two looks at the staleness; with until = stale")
     steps_per_problem: int = Field(100, ge=1, description="with until = steps")
     pair_weight: Annotated[float, Field(ge=0)] | Literal["balanced"] = Field(
-        0.1, description="weight of the loss inside the batch; balanced: by its gradient, anew in each step (D4)"
+        0.1, description="weight of the loss inside the batch; balanced: it leads, proxies pull a third as hard (D4)"
     )
     proxy_length: Literal["embedded", "unit"] = Field(
         "embedded", description="how long new proxies are: as the network embeds (D7), or 1 (D31)"
