@@ -1,12 +1,10 @@
 """Radii, distances and places of classes under one network."""
 
-import math
-
 import pytest
 import torch
 
 from ccp_dml.records.embeddings import EmbeddedTest
-from ccp_dml.studies.embedding_geometry import measure_embedded, tsne_plane
+from ccp_dml.studies.embedding_geometry import measure_embedded
 
 
 def test_measures_of_two_classes_on_a_line():
@@ -27,14 +25,3 @@ def test_queries_and_gallery_are_scored_against_each_other_and_lie_together():
     assert measured.map_at_r == 0.0
     assert measured.images == 4
     assert measured.inter_class_distance == pytest.approx((1.0 + 0.2 + 0.1 + 0.7) / 4)
-
-
-def test_tsne_keeps_neighbours_and_repeats_itself():
-    draw = torch.Generator().manual_seed(0)
-    labels = torch.arange(3).repeat_interleave(12)
-    embeddings = 5 * torch.eye(60)[labels] + 0.1 * torch.randn(36, 60, generator=draw)
-    places = tsne_plane(embeddings, seed=1)
-    assert places.shape == (36, 2)
-    distances = torch.cdist(places, places).fill_diagonal_(math.inf)
-    assert torch.equal(labels[distances.argmin(1)], labels)
-    assert torch.equal(places, tsne_plane(embeddings, seed=1))

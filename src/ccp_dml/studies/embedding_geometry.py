@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
 from torch import Tensor
 
 from ccp_dml.config.schema import Config
@@ -21,6 +19,7 @@ from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.embeddings import EmbeddedTest
 from ccp_dml.records.problem_map import MapPoints
 from ccp_dml.runs.illustrations.problem_recorder import draw_sample
+from ccp_dml.runs.illustrations.tsne import tsne_plane
 from ccp_dml.runs.scoring import embed_test
 
 SIDES = ("seen", "unseen")
@@ -106,22 +105,3 @@ def read_geometry(file: Path) -> Geometry:
 def _side(labels: Tensor, places: Tensor, note: dict[str, float | Sequence[str]]) -> SideGeometry:
     values = {one.name: note[one.name] for one in fields(Measured)}
     return SideGeometry(Measured(**values), labels, places, tuple(note["class_names"]))  # type: ignore[arg-type]
-
-
-PCA_DIMENSIONS = 50
-PERPLEXITY = 30.0
-
-
-def tsne_plane(embeddings: Tensor, seed: int) -> Tensor:
-    """Place `embeddings` (n, D), n > 3, in the plane (n, 2): t-SNE of their first 50 principal components.
-
-    The same embeddings and seed give the same places. Only who is near whom means something; scale, angle and the
-    distances between far groups do not.
-    """
-    points = embeddings.double().cpu().numpy()
-    if min(points.shape) > PCA_DIMENSIONS:
-        points = PCA(PCA_DIMENSIONS, svd_solver="full").fit_transform(points)
-    perplexity = min(PERPLEXITY, (len(points) - 1) / 3)  # a neighbourhood cannot be larger than the sample
-    start = "pca" if points.shape[1] > 1 else "random"
-    places = TSNE(2, perplexity=perplexity, init=start, random_state=seed).fit_transform(points)
-    return torch.from_numpy(places)

@@ -10,6 +10,7 @@ import torch
 
 from ccp_dml.functional.planar import principal_plane
 from ccp_dml.functional.retrieval import nearest_references
+from ccp_dml.runs.illustrations.tsne import tsne_plane
 from ccp_dml.serving.search.gallery import Gallery, Sample
 
 MOST_POINTS = 10_000
@@ -63,7 +64,12 @@ class Overview:
             return self._map
 
     def _improve(self, sample: Sample) -> None:
-        found = _as_map(sample, "t-SNE", _tsne(sample.vectors), is_final=True)
+        found = _as_map(
+            sample,
+            "t-SNE",
+            tsne_plane(torch.from_numpy(np.ascontiguousarray(sample.vectors)), seed=0).numpy(),
+            is_final=True,
+        )
         with self._lock:
             self._map = found
 
@@ -125,11 +131,3 @@ def _flat(vectors: np.ndarray) -> np.ndarray:
         return np.empty((0, 2))
     points = torch.from_numpy(np.ascontiguousarray(vectors))
     return principal_plane(points).project(points).numpy()
-
-
-def _tsne(vectors: np.ndarray) -> np.ndarray:
-    from sklearn.manifold import TSNE
-
-    perplexity = min(30.0, (len(vectors) - 1) / 3)
-    made: np.ndarray = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=1).fit_transform(vectors)
-    return made.astype(np.float64)
