@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ccp_dml.errors import UserError
-from ccp_dml.models.small_cnn import ResidualBlock, SmallCNN, standardise
+from ccp_dml.models.small_cnn import ResidualBlock, SmallCNN, SmallMapConv, standardise
 
 
 def pictures(count: int, side: int = 32) -> torch.Tensor:
@@ -81,3 +81,21 @@ def test_weights_in_double_precision_compute_in_double_precision() -> None:
     features = network(images)
     assert features.dtype == torch.float64
     assert not torch.equal(features, features.float().double())
+
+
+@pytest.mark.parametrize(("kernel", "padding"), [(2, 0), (3, 1)])
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (5, 5)])
+def test_convolutions_of_small_maps_are_convolutions(kernel: int, padding: int, shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    layer = SmallMapConv(6, kernel, padding).double()
+    plain = torch.nn.Conv2d(6, 6, kernel, padding=padding, bias=False).double()
+    plain.load_state_dict(layer.state_dict())  # the same parameters, and nothing else is saved
+    maps = torch.randn(3, 6, *shape, dtype=torch.float64, requires_grad=True)
+    upstream = torch.randn_like(plain(maps))
+    torch.testing.assert_close(layer(maps), plain(maps))
+    for found, expected in zip(
+        torch.autograd.grad(layer(maps), (maps, layer.weight), upstream),
+        torch.autograd.grad(plain(maps), (maps, plain.weight), upstream),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, expected)

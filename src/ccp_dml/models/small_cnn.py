@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
@@ -35,7 +36,7 @@ class SmallCNN(nn.Module):
             layers += [nn.Conv2d(narrow, wide, 3, stride=2, padding=1, bias=False), *_activated(wide)]
             layers.append(ResidualBlock(wide))
         self.layers = nn.Sequential(*layers)
-        self.join = nn.Conv2d(WIDTHS[-1], WIDTHS[-1], 2, bias=False)
+        self.join = SmallMapConv(WIDTHS[-1], 2)
         self.join_norm = nn.GroupNorm(GROUPS, WIDTHS[-1])
         self.num_features = WIDTHS[-1]
         for module in self.modules():
@@ -65,9 +66,9 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.branch = nn.Sequential(
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            SmallMapConv(channels, 3, padding=1),
             *_activated(channels),
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            SmallMapConv(channels, 3, padding=1),
             nn.GroupNorm(GROUPS, channels),
         )
         nn.init.zeros_(self.branch[-1].weight)  # type: ignore[arg-type]
@@ -75,6 +76,38 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, h, w) -> (B, C, h, w)."""
         return torch.relu(x + self.branch(x))
+
+
+class SmallMapConv(nn.Conv2d):
+    """A convolution that is one matrix product on maps of 2 x 2, where libraries for convolutions are slow.
+
+    There, a kernel of 2 x 2 without padding meets the whole map once. One of 3 x 3 with padding 1 meets it once for
+    each of the four positions of its output, with those four of its nine weights that do not fall on the padding.
+    """
+
+    met: Tensor
+
+    def __init__(self, channels: int, kernel: int, padding: int = 0) -> None:
+        super().__init__(channels, channels, kernel, padding=padding, bias=False)
+        self.side = kernel - 1  # of the output, on such a map
+        self.register_buffer("met", weights_met(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, C, h, w) -> (B, C, h', w')."""
+        if x.shape[2:] != (2, 2):
+            return super().forward(x)
+        if self.side == 1:
+            matrix = self.weight.flatten(1)
+        else:
+            matrix = (self.weight.flatten(2) @ self.met).unflatten(2, (4, 4)).transpose(1, 2).flatten(2).flatten(0, 1)
+        return F.linear(x.flatten(1), matrix).unflatten(1, (self.out_channels, self.side, self.side))
+
+
+def weights_met() -> Tensor:
+    """Tell (9, 16) which of 3 x 3 weights an output's position of a 2 x 2 map lays on an input's: 1 there, else 0."""
+    rows, columns = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])  # of the four positions
+    weights = 3 * (rows - rows.unsqueeze(1) + 1) + columns - columns.unsqueeze(1) + 1  # (4 outputs, 4 inputs)
+    return F.one_hot(weights.flatten(), 9).T.float()
 
 
 def _activated(channels: int) -> list[nn.Module]:
