@@ -61,17 +61,18 @@ def csv_table(draw: random.Random, folder: Path) -> Attack:
     header = draw.choice(
         ["path,label", "path,label,split", "path,path,label", "label", "", "PATH;LABEL", "path,label\x00"]
     )
-    names = ["none.png", "0.png", "1.png", "2.png", "3.png"]
+    names = ["none.png", *(f"{number}.png" for number in range(8))]
     for number, name in enumerate(names[1:]):
-        Image.new("RGB", (9, 9), (40 * number, 9, 9)).save(folder / name)
+        Image.new("RGB", (9, 9), (30 * number, 9, 9)).save(folder / name)
     rows = [
         draw.choice(
             [f"{draw.choice(names)},{draw.randrange(3)}", odd_text(draw)[:100], f"{odd_text(draw)[:50]},1", ",,,,"]
         )
         for _ in range(draw.randrange(8))
     ]
-    if draw.random() < 0.2:
-        header, rows = "path,label", [f"{name},{number // 2}" for number, name in enumerate(names[1:])] + rows[:1]
+    if draw.random() < 0.2:  # a good table, in half of the cases with a row too many
+        more = draw.choice([[], rows[:1]])
+        header, rows = "path,label", [f"{name},{number // 2}" for number, name in enumerate(names[1:])] + more
     file = folder / "table.csv"
     file.write_bytes("\n".join([header, *rows]).encode("utf-8", "surrogatepass"))
     return lambda: check_data(file)
@@ -85,7 +86,9 @@ def npz_features(draw: random.Random, folder: Path) -> Attack:
         np.full((24, 3), np.nan), np.array(["a"] * 24), np.array([{}] * 24, dtype=object), rng.normal(size=(24, 0)),
     ]  # fmt: skip
     labels = [np.arange(24) // 3, np.zeros(24), np.arange(5), np.array(["x"] * 24), np.array([None] * 24, dtype=object)]
-    np.savez(file, **{draw.choice(["features", "x"]): draw.choice(features), "labels": draw.choice(labels)})
+    is_good = draw.random() < 0.3  # as long as nothing is damaged
+    found = (features[0], labels[0]) if is_good else (draw.choice(features), draw.choice(labels))
+    np.savez(file, **{"features" if is_good else draw.choice(["features", "x"]): found[0], "labels": found[1]})
     content = bytearray(file.read_bytes())
     for _ in range(draw.randrange(4)):
         content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)

@@ -74,6 +74,8 @@ class Serving:
     def condition(self, draw: random.Random, _: Path) -> Attack:
         words = ["label", "=", "!=", "<", "and", "or", "not", "(", ")", '"class 1"', "1", "path", "in", "like"]
         text = " ".join(draw.choice(words) for _ in range(draw.randrange(8)))
+        if draw.random() < 0.2:
+            text = f'label {draw.choice(["=", "!="])} "class {draw.randrange(9)}" {text if draw.random() < 0.5 else ""}'
         where = text if draw.random() < 0.6 else odd_text(draw) if draw.random() < 0.7 else "(" * draw.randrange(9000)
         return lambda: self.search(self.index, where)
 
