@@ -1,6 +1,7 @@
-"""Which classes training gets to see (D27, D28)."""
+"""Which classes training gets to see (D27, D28), and what is refused before it says what it will do."""
 
 import json
+from typing import ClassVar
 
 import pytest
 
@@ -8,6 +9,7 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.config.schema import ProtocolConfig
 from ccp_dml.data.features import load_features
 from ccp_dml.data.labelled import DataHalves, TestSet
+from ccp_dml.errors import UserError
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.datasets import classes_to_learn_and_to_select_on
 from ccp_dml.runs.loss_arguments import complete
@@ -48,3 +50,24 @@ def test_selecting_on_the_test_half_is_recorded(features, tmp_path, with_gallery
     # What selects is what is reported; with itself as gallery, every query finds itself first.
     assert result["validation"]["map_at_r"] == pytest.approx(result["test"]["map_at_r"])
     assert (result["test"]["precision_at_1"] == 1.0) == with_gallery
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("run.device=gpu", "is no device; use auto"),
+        ("run.device=cuda:99", "CUDA devices; use auto"),
+        ("model.backbone=resnet5000", "there is no backbone 'resnet5000'; did you mean 'resnet50'"),
+    ],
+)
+def test_what_is_not_there_is_told_before_anything_is_announced(features, tmp_path, setting, message):
+    class Listener(Watcher):
+        said: ClassVar[list[str]] = []
+
+        def note(self, text):
+            self.said.append(text)
+
+    config = complete(resolve(["features", "c2"], [f"data.path={features}", "protocol.folds=2", setting]).config)
+    with pytest.raises(UserError, match=message):
+        train(config, Logbook.open_new(tmp_path / "run", config, ["test"]), Listener())
+    assert Listener.said == []

@@ -63,7 +63,7 @@ def create_backbone(
     if pretrained and weights is not None:
         raise UserError("`pretrained` and `weights` are both set: choose one of the two sources of weights")
     if own is None:
-        _refuse_unknown(name)
+        refuse_unknown(name)
     elif pretrained:
         raise UserError(
             f"there are no pretrained weights of {name} to fetch: set `pretrained`=false, and load them in its "
@@ -109,7 +109,8 @@ def _refuse_without_width(backbone: nn.Module, name: str) -> None:
         raise UserError(f"{name}: {error}") from None
 
 
-def _refuse_unknown(name: str) -> None:
+def refuse_unknown(name: str) -> None:
+    """Raise if there is no backbone, or no weights, of that name."""
     architecture, _, tag = name.partition(".")
     known = list_backbones()
     if architecture not in known:

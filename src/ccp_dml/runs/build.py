@@ -256,6 +256,18 @@ def build_fabric(device: str, precision: Any) -> Fabric:
             f"This was started as one of {started_together()} processes, each of which would train a run of its own: "
             "`ccp train` is what trains one network over several processes; start other commands without torchrun."
         )
+    refuse_missing_device(device)
+    kind, _, number = device.partition(":")
+    in_precision = {"plugins": [TrueDouble()]} if precision == "64-true" else {"precision": precision}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is not available on.*|.*tensorboard.*")
+        if processes.count > 1:
+            return fabric_of_many(processes, kind, number, in_precision)
+        return Fabric(accelerator=kind, devices=[int(number)] if number else 1, **in_precision)
+
+
+def refuse_missing_device(device: str) -> None:
+    """Raise if `device` is none, or not on this machine."""
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda", "mps") or (number and not (kind == "cuda" and number.isdigit())):
         raise UserError(f"run.device = {device!r} is no device; use auto, cpu, cuda, cuda:N or mps.")
@@ -265,12 +277,6 @@ def build_fabric(device: str, precision: Any) -> Fabric:
         )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise UserError("run.device = 'mps': this machine has no Apple GPU that torch can use; use auto.")
-    in_precision = {"plugins": [TrueDouble()]} if precision == "64-true" else {"precision": precision}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*is not available on.*|.*tensorboard.*")
-        if processes.count > 1:
-            return fabric_of_many(processes, kind, number, in_precision)
-        return Fabric(accelerator=kind, devices=[int(number)] if number else 1, **in_precision)
 
 
 def refuse_precision_of_gpus(device: str, precision: str) -> None:

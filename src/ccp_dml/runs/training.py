@@ -17,6 +17,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES
 from ccp_dml.foundation.process_group import ALONE, Processes, current
 from ccp_dml.foundation.randomness import derive_seed
+from ccp_dml.models.backbones import refuse_unknown
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
@@ -24,6 +25,8 @@ from ccp_dml.runs.build import (
     build_fabric,
     build_network,
     build_objective,
+    own_backbone_of,
+    refuse_missing_device,
     refuse_precision_of_gpus,
     start_head,
     weights_note,
@@ -119,9 +122,12 @@ def announce(config: Config, halves: DataHalves, logbook: Logbook, watcher: Watc
 
 @naming_keys("train")
 def refuse_untrainable(config: Config, halves: DataHalves) -> None:
-    """Raise if folds, batches or loss do not fit the classes, before hours go into a frozen backbone's features."""
+    """Raise if backbone or device is not there, or folds, batches or loss do not fit the classes: before hours pass."""
     learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)
     train, processes, classes = config.train, current(), len(learned.class_names)
+    if own_backbone_of(config.model) is None:
+        refuse_unknown(config.model.backbone)
+    refuse_missing_device(config.run.device)
     refuse_precision_of_gpus(config.run.device, config.run.precision)
     refuse_too_large(
         config,
