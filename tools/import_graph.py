@@ -67,6 +67,7 @@ ROOM_PURPOSES = {
 }
 """Every room in the order of reading: the paper first, then left to right."""
 
+PAPER = {"projections", "proxies", "pace", "objectives", "trainer", "evaluation"}
 SEEN_BY_ALL = {"__init__", "__main__", "errors", "foundation"}
 """Left out of the drawing: who sees everything, and who is seen by everything."""
 
@@ -196,7 +197,7 @@ def as_svg() -> str:
             'stroke="#7a85a8" stroke-width="1.3" marker-end="url(#tip)"/>'
         )
     for room, (x, y) in sorted(place.items()):
-        colour = "#f2c572" if room in {"projections", "proxies", "trainer", "evaluation"} else "#c9d3f0"
+        colour = "#f2c572" if room in PAPER else "#c9d3f0"
         drawn += [
             f'<rect x="{x - BOX_WIDTH / 2:g}" y="{y:g}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" '
             f'fill="{colour}"/>',
