@@ -49,7 +49,13 @@ def test_cheap_works_survive(name, kind, step, ground):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "first", "step"),
-    [("kill at an event", 3, 37), ("kill within a write", 0, 1), ("full disk at an event", 9, 23), ("signal", 20, 7)],
+    [
+        ("kill at an event", 3, 37),
+        ("kill within a write", 0, 1),
+        ("full disk at an event", 9, 23),
+        ("full disk within a write", 0, 1),
+        ("signal", 20, 7),
+    ],
 )
 @pytest.mark.parametrize("name", DEAR)
 def test_dear_works_survive(name, kind, first, step, ground):

@@ -1,4 +1,6 @@
 import errno
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -40,6 +42,24 @@ def test_what_is_foreseen_is_one_sentence(error, code, words, monkeypatch):
     assert "\n" not in sentence
     assert len(sentence) < 500
     assert all(word in sentence for word in words), sentence
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_disk_that_is_too_small_for_a_database_is_one_sentence(wrapped, tmp_path, monkeypatch):
+    monkeypatch.setattr(failures, "write_crash_report", lambda _: pytest.fail("there is nothing to report"))
+    with closing(sqlite3.connect(tmp_path / "items.sqlite")) as table:
+        table.execute("PRAGMA max_page_count = 2")
+        with pytest.raises(sqlite3.OperationalError) as full:
+            table.executescript("CREATE TABLE a (x); CREATE TABLE b (x); CREATE TABLE c (x)")
+    error = full.value
+    if wrapped:  # as Optuna's library does
+        error = RuntimeError("a long story")
+        error.__cause__ = full.value
+    assert explain(error) == (
+        "A database could not be written (database or disk is full); make room and run the command again.",
+        2,
+    )
+    assert failures.disk_error_of_database(sqlite3.OperationalError("no such table: items")) is None
 
 
 def test_what_nobody_foresaw_is_a_sentence_a_report_and_a_way_on(tmp_path, monkeypatch, capsys):

@@ -9,6 +9,7 @@ and the stack trace, so that the sentence can stay short and nothing is lost.
 import errno
 import os
 import re
+import sqlite3
 import sys
 import tempfile
 import traceback
@@ -22,6 +23,7 @@ from ccp_dml.foundation.machine import gigabytes
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 OF_THE_DISK = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.ESTALE}
+OF_THE_DISK_BELOW = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 OF_A_PATH = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EBUSY, errno.EINVAL, errno.ENXIO}
 
 WAY_ON = "Continue with: "
@@ -76,6 +78,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return "A process that loads images was killed, perhaps for want of memory; fewer run.workers need less.", 1
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return f"{error}; make room and run the command again.", 2
+    if (of_database := disk_error_of_database(error)) is not None:
+        return f"A database could not be written ({of_database}); make room and run the command again.", 2
     if isinstance(error, OSError) and (
         error.errno in OF_THE_DISK or (error.errno in OF_A_PATH and names_path_of_user(error))
     ):
@@ -85,6 +89,16 @@ def explain(error: Exception) -> tuple[str, int]:
         f"{type(error).__name__}: {first_line(error)}. This is a mistake in ccp-dml, or a broken installation; "
         f"the details are in {report}."
     ), 1
+
+
+def disk_error_of_database(error: BaseException) -> str | None:
+    """Find what SQLite said of the disk: an index writes by it, and a search of settings by libraries above it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in OF_THE_DISK_BELOW:
+            return str(cause)
+        cause = cause.__cause__
+    return None
 
 
 def readable(sentence: str) -> str:
