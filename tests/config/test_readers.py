@@ -88,7 +88,6 @@ READ = {
     "optim.proxy_lr_factor=2": ["cub c2-proxy", "cub proxy-anchor", "features soft-triple"],
     "ccp.weight=1": ["cub c1-ccp-s"],
     "ccp.until=stale": ["cub c2-ccp"],
-    "ccp.staleness=1": ["folder c2-ccp"],
     "ccp.rewind=true": ["cub c2-proxy"],
     "ccp.patience=2": ["cub c2-ccp", "folder ms-ccp"],
     "xbm.start_step=2": ["cub c1-xbm"],
@@ -123,6 +122,11 @@ def test_a_setting_without_effect_is_refused_with_who_would_read_it(setting, rec
     named = set(re.findall(r"[\w+-]+", told))
     assert named & {*shipped_recipes(), "stale", "steps"}
     assert "{" not in told
+
+
+def test_settings_of_a_pace_are_read_where_it_is_chosen():
+    check("cub c2-ccp", "ccp.until=stale", "ccp.staleness=1", "ccp.check_every=1")
+    check("cub c2-ccp", "ccp.until=steps", "ccp.steps_per_problem=1")
 
 
 @pytest.mark.parametrize(("setting", "recipes"), [(key, run) for key, runs in READ.items() for run in runs])

@@ -37,6 +37,6 @@ def test_the_paper_s_data_sets_keep_the_paper_s_pace_and_objective(name):
 
 
 @pytest.mark.parametrize("name", ["folder", "csv"])
-def test_ones_own_images_choose_stale_proxies_anew_and_balance_the_loss_inside_the_batch(name):
+def test_with_ones_own_images_the_loss_inside_the_batch_leads(name):
     ccp = resolve([name, "c2-ccp"], []).config.ccp
-    assert (ccp.until, ccp.pair_weight) == ("stale", "balanced")
+    assert (ccp.until, ccp.pair_weight) == ("stall", "balanced")
