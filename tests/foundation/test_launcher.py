@@ -15,6 +15,7 @@ processes = join()
 Path(sys.argv[1], f"{processes.rank}-of-{processes.count}-{times_restarted()}").touch()
 processes.wait()
 if processes.rank == 1 and times_restarted() == 0:
+    leave()
     sys.exit(int(sys.argv[2]))
 processes.wait()
 leave()

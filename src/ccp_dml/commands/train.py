@@ -112,7 +112,8 @@ def train_in(
             raise
         err.print("Another process of this run has ended before its time.", style="red")
         raise typer.Exit(1) from None
-    leave()
+    finally:
+        leave()  # or threads of the connection could end this process by a signal, and its exit code would be lost
 
 
 def train_with(

@@ -18,7 +18,8 @@ def run_together(module: str, arguments: Sequence[str], processes: int, max_rest
     """Run `python -m module arguments` in so many processes that find each other; return one exit code for all.
 
     It is what `torchrun --standalone` does, but for its log: the processes say themselves what goes wrong. The exit
-    code is that of the process that failed first. When one dies, all are started again, up to `max_restarts` times.
+    code is that of a process that failed for a reason of its own. When one dies, all are started again, up to
+    `max_restarts` times.
     """
     # torchrun would give each process one thread, to be on the safe side.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
@@ -27,8 +28,9 @@ def run_together(module: str, arguments: Sequence[str], processes: int, max_rest
         try:
             torchrun.run(torchrun.parse_args([*options, *arguments]))
         except ChildFailedError as failed:
-            code = failed.get_first_failure()[1].exitcode
-            return code if code > 0 else 1  # below 0: a signal ended it
+            codes = [failure.exitcode for failure in failed.failures.values()]  # below 0: a signal ended it
+            # Which of them was first, torch cannot tell when it looks too late. Those that lost another end with 1.
+            return next((code for code in codes if code > 1), 1)
         except SignalException:
             return INTERRUPTED
     return 0
