@@ -40,3 +40,9 @@ def test_the_paper_s_data_sets_keep_the_paper_s_pace_and_objective(name):
 def test_with_ones_own_images_the_loss_inside_the_batch_leads(name):
     ccp = resolve([name, "c2-ccp"], []).config.ccp
     assert (ccp.until, ccp.pair_weight) == ("stall", "balanced")
+
+
+@pytest.mark.parametrize("mode", ["top", "finetune", "scratch"])
+def test_so_it_does_in_every_mode_in_which_a_network_learns(mode):
+    ccp = resolve(["cub", mode, "c2-ccp"], []).config.ccp
+    assert (ccp.until, ccp.pair_weight) == ("stall", "balanced")
