@@ -24,7 +24,7 @@ def test_what_a_killed_extraction_computed_is_kept(frozen_settings, tmp_path, br
         training_features(frozen_settings(), Counter(breaks_at))
     (part,) = entries(tmp_path)
     assert part.endswith(".part")
-    file = tmp_path / "cache" / part / "features.f16"
+    file = tmp_path / "cache" / part / "features.f32"
     row = whole.source.views[0, 0].nbytes
     done = -(-breaks_at // 16) * 16  # four images in four views make a block
     if done < 160:
@@ -44,14 +44,14 @@ def test_what_another_version_began_is_begun_anew(frozen_settings, tmp_path):
         training_features(frozen_settings(), Counter(40))
     (part,) = (tmp_path / "cache").glob("*.part")
     (part / "entry.json").write_text(json.dumps({"format": 99}))
-    file = part / "features.f16"
+    file = part / "features.f32"
     file.write_bytes(bytes(file.stat().st_size))
     assert np.array_equal(training_features(frozen_settings()).source.views, whole.source.views)
 
 
 def test_an_entry_of_the_wrong_size_is_not_called_complete(frozen_settings, tmp_path, monkeypatch):
     def intrude(writer, first, features):  # noqa: ARG001
-        with (writer.part / "features.f16").open("ab") as file:
+        with (writer.part / "features.f32").open("ab") as file:
             file.write(features[:1].tobytes())
 
     monkeypatch.setattr("ccp_dml.runs.feature_store.Writer.write", intrude)
@@ -96,7 +96,7 @@ def test_an_entry_of_another_version_is_not_read(frozen_settings, tmp_path):
 def test_a_damaged_entry_is_not_read_and_can_be_cleared(frozen_settings, tmp_path, damage):
     training_features(frozen_settings())
     (entry,) = entries(tmp_path)
-    file = tmp_path / "cache" / entry / "features.f16"
+    file = tmp_path / "cache" / entry / "features.f32"
     content = bytearray(file.read_bytes())
     content[7] ^= 1
     if damage in ("gone", "headless"):
@@ -112,8 +112,11 @@ def test_a_damaged_entry_is_not_read_and_can_be_cleared(frozen_settings, tmp_pat
 def test_features_too_large_for_half_precision(frozen_settings, frozen_weights):
     state = load_file(frozen_weights)
     save_file({name: value * 1e7 for name, value in state.items()}, frozen_weights)
-    with pytest.raises(UserError, match="half precision"):
-        training_features(frozen_settings())
+    with pytest.raises(UserError, match=r"float16 cannot hold: .*set model\.feature_precision=single"):
+        training_features(frozen_settings("model.feature_precision=half"))
+    largest = training_features(frozen_settings("model.feature_precision=single")).source.views.max()
+    assert np.isfinite(largest)
+    assert largest > np.finfo(np.float16).max
 
 
 def test_an_entry_that_another_process_removed_is_no_error(frozen_settings, tmp_path):
@@ -130,7 +133,7 @@ def test_a_part_that_is_longer_than_the_whole_is_begun_anew(frozen_settings, tmp
     with pytest.raises(KeyboardInterrupt):
         training_features(frozen_settings(), Counter(40))
     (part,) = (tmp_path / "cache").glob("*.part")
-    with (part / "features.f16").open("ab") as file:
+    with (part / "features.f32").open("ab") as file:
         file.write(bytes(whole.source.views.nbytes))
     assert np.array_equal(training_features(frozen_settings()).source.views, whole.source.views)
 
@@ -161,3 +164,19 @@ def test_what_a_kill_left_beside_the_header_is_not_kept(tmp_path):
         writer.write(0, np.zeros((1, 2, 3), np.float16))
         writer.finish((1, 2, 3))
     assert sorted(path.name for path in (tmp_path / ("a" * 32)).iterdir()) == ["entry.json", "features.f16"]
+
+
+def test_each_precision_has_a_file_of_its_own_name_and_size(tmp_path):
+    store, values = FeatureStore(tmp_path), np.linspace(0, 1, 6, dtype=np.float32).reshape(1, 2, 3)
+    for key, dtype, name in (("a" * 32, np.float16, "features.f16"), ("b" * 32, np.float32, "features.f32")):
+        with store.writing(key, (3,), {}, lambda: None, dtype) as writer:
+            writer.begin(1, 2)
+            writer.write(0, values.astype(dtype))
+            writer.finish((1, 2, 3))
+        assert (tmp_path / key / name).stat().st_size == 6 * np.dtype(dtype).itemsize
+        read = store.read(key, (1, 2, 3), dtype)
+        assert read.dtype == dtype
+        assert np.array_equal(read, values.astype(dtype))
+    assert len(store.entries()) == 2
+    with pytest.raises(UserError, match="is damaged"):
+        store.read("b" * 32, (1, 2, 3), np.float16)

@@ -11,11 +11,12 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from support.frozen_runs import QUICK, Counter, entries, save_resnet, trained, training_features
 
-from ccp_dml.config.layers import resolve
+from ccp_dml.config.layers import flatten, resolve
 from ccp_dml.data.loading import auto_workers, loader_processes
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.digests import digest
 from ccp_dml.models.backbones import create_backbone
-from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.logbook import MAY_CHANGE, WHERE_FILES_ARE, Logbook, settings_digest
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.frozen import FrozenFeatures, digest_of, trained_part, trains_on_features
@@ -24,12 +25,11 @@ from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 
 
-@pytest.mark.parametrize("method", ["c2", "c2-ccp"])
-def test_without_augmentation_the_cache_changes_nothing(frozen_settings, tmp_path, method):
-    cached = trained(frozen_settings("data.augment=false", method=method), tmp_path / "cached")
-    live = trained(
-        frozen_settings("data.augment=false", "model.cache_features=false", method=method), tmp_path / "live"
-    )
+@pytest.mark.parametrize(("method", "precision"), [("c2", "half"), ("c2", "single"), ("c2-ccp", "half")])
+def test_without_augmentation_the_cache_changes_nothing(frozen_settings, tmp_path, method, precision):
+    given = ("data.augment=false", f"model.feature_precision={precision}")
+    cached = trained(frozen_settings(*given, method=method), tmp_path / "cached")
+    live = trained(frozen_settings(*given, "model.cache_features=false", method=method), tmp_path / "live")
     assert cached[1] == live[1]
     assert cached[0]["test"] == live[0]["test"]
     assert len({row["map_at_r"] for row in cached[1]}) > 1, "nothing was learned, so nothing was compared"
@@ -45,9 +45,11 @@ def top_settings(frozen_settings, tmp_path):
     return lambda *more: frozen_settings(*own, *smaller, "model.train_from=layer3", *more)
 
 
-def test_top_stages_learn_the_same_from_cached_maps_as_from_images(top_settings, tmp_path):
-    cached = trained(top_settings("data.augment=none"), tmp_path / "cached")
-    live = trained(top_settings("data.augment=none", "model.cache_features=false"), tmp_path / "live")
+@pytest.mark.parametrize("precision", ["half", "single"])
+def test_top_stages_learn_the_same_from_cached_maps_as_from_images(top_settings, tmp_path, precision):
+    given = ("data.augment=none", f"model.feature_precision={precision}")
+    cached = trained(top_settings(*given), tmp_path / "cached")
+    live = trained(top_settings(*given, "model.cache_features=false"), tmp_path / "live")
     assert cached[1] == live[1]
     assert cached[0]["test"] == live[0]["test"]
     of_top, whole = (load_file(tmp_path / name / "best.safetensors") for name in ("cached", "live"))
@@ -111,7 +113,7 @@ def test_a_process_sees_each_part_once(frozen_settings, monkeypatch):
     assert frozen.inputs_of(config, halves.train, Watcher(), augmented=True) is first
 
 
-@pytest.mark.parametrize("change", ["image", "weights", "crop", "views", "pooling", "precision"])
+@pytest.mark.parametrize("change", ["image", "weights", "crop", "views", "pooling", "precision", "half"])
 def test_whatever_changes_a_number_gets_an_entry_of_its_own(
     frozen_settings, image_folder, frozen_weights, tmp_path, change
 ):
@@ -129,6 +131,7 @@ def test_whatever_changes_a_number_gets_an_entry_of_its_own(
         "views": ["data.views=2"],
         "pooling": ["model.pooling=gap+gmp"],
         "precision": ["run.precision=64-true"],
+        "half": ["model.feature_precision=half"],
     }.get(change, [])
     after, counter = frozen_settings(*more), Counter()
     features = training_features(after, counter)
@@ -136,6 +139,47 @@ def test_whatever_changes_a_number_gets_an_entry_of_its_own(
     assert len(entries(tmp_path)) == 2
     if change not in ("views", "precision"):
         assert not np.array_equal(before.source.views, features.source.views)
+
+
+def test_half_precision_finds_the_entries_of_earlier_versions(frozen_settings, tmp_path):
+    """The name of an entry was made of these parts before there was another precision."""
+    config = frozen_settings("model.feature_precision=half", "data.augment=none")
+    part, network = build_data(config.data).train, build_network(config.model, None, 0)
+    training_features(config)
+    shape = (1, len(part), network.linear.in_features)
+    made = f"{shape} 32-true one seed per row"
+    assert entries(tmp_path) == [digest(digest_of(network), part.source.signature(part.positions), made)]
+
+
+def test_own_images_keep_single_precision_and_the_tables_half():
+    def precision(*recipes):
+        return resolve([*recipes, "c2-ccp"]).config.model.feature_precision
+
+    assert precision("folder", "frozen") == precision("csv", "frozen") == "single"
+    assert precision("folder", "top") == precision("cub", "frozen") == precision("features") == "half"
+
+
+def test_a_run_is_not_resumed_in_another_precision(frozen_settings, tmp_path):
+    trained(frozen_settings(), tmp_path / "run")
+    with pytest.raises(UserError, match=r"was started with model\.feature_precision = 'single', not 'half'"):
+        Logbook.reopen(tmp_path / "run").continue_with(frozen_settings("model.feature_precision=half"))
+
+
+def test_a_run_of_a_version_without_the_precision_is_still_known(frozen_settings, tmp_path):
+    config = frozen_settings("model.feature_precision=half")
+    trained(config, tmp_path / "run")
+    file = tmp_path / "run" / "config.toml"
+    file.write_text(file.read_text().replace('feature_precision = "half"\n', ""))
+    assert "feature_precision" not in file.read_text()
+    assert Logbook.reopen(tmp_path / "run").config() == config
+    in_single = settings_digest(frozen_settings("model.feature_precision=single"))
+    assert in_single != settings_digest(config) == earlier_digest(config)
+
+
+def earlier_digest(config):
+    """Digest the settings as versions without `model.feature_precision` did."""
+    kept = {key: value for key, value in flatten(config.as_tables()) if key != "model.feature_precision"}
+    return digest(*(f"{key}={kept[key]!r}" for key in sorted(kept.keys() - MAY_CHANGE - WHERE_FILES_ARE)))
 
 
 def test_a_moved_data_set_is_still_known(frozen_settings, image_folder, tmp_path):
@@ -161,6 +205,11 @@ def test_a_process_that_is_asked_for_other_features_does_not_give_the_old_ones(f
     frozen.inputs_of(frozen_settings(), part, Watcher(), augmented=True)
     frozen.inputs_of(frozen_settings("run.precision=bf16-mixed"), part, counter, augmented=True)
     assert counter.seen
+    in_half, in_single = (
+        frozen.inputs_of(frozen_settings(f"model.feature_precision={precision}"), part, Watcher(), augmented=True)
+        for precision in ("half", "single")
+    )
+    assert (in_half.source.views.dtype, in_single.source.views.dtype) == (np.float16, np.float32)
     frozen.inputs_of(frozen_settings(f"run.cache={tmp_path / 'other'}"), part, Watcher(), augmented=True)
     assert any((tmp_path / "other").iterdir())
 

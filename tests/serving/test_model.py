@@ -66,8 +66,9 @@ def test_a_hurried_model_is_the_same_model_with_almost_the_same_vectors(photo_ru
     assert not np.array_equal(reduced, vectors)  # it was really decoded otherwise
 
 
-def test_a_frozen_run_joins_its_backbone_bit_for_bit(frozen_run):
-    folder, config = frozen_run
+@pytest.mark.parametrize("precision", ["half", "single"])
+def test_a_frozen_run_joins_its_backbone_bit_for_bit(make_frozen_run, precision):
+    folder, config = make_frozen_run(f"model.feature_precision={precision}")
     np.testing.assert_array_equal(ccp.load(folder).embed(paths_of_test_images(config)), stored(folder))
 
 

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 import ccp_dml as ccp
 from ccp_dml.errors import UserError
 from ccp_dml.models.backbones import create_backbone
+from ccp_dml.serving.model import architecture
 
 
 @pytest.fixture
@@ -58,6 +59,12 @@ def test_a_head_refuses_another_backbone(make_frozen_run, tmp_path):
 def test_digests_tell_models_apart(photo_run, frozen_run, make_photo_run):
     digests = [ccp.load(folder).digest for folder, _ in (photo_run, frozen_run, make_photo_run("data.resize=38"))]
     assert len(set(digests)) == 3
+    network = ccp.load(frozen_run[0]).description.network
+    named = {
+        precision: architecture(network.model_copy(update={"feature_precision": precision}), None)
+        for precision in ("half", "single")
+    }
+    assert named["single"] == {**named["half"], "feature_precision": "single"}  # models of earlier versions keep theirs
     assert ccp.load(photo_run[0]).digest == digests[0]
 
 

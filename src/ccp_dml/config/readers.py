@@ -132,6 +132,9 @@ READERS: dict[str, Reader] = {
     "model.cache_features": Reader(
         "model", is_frozen, "only a frozen backbone's features are kept; add the recipe frozen"
     ),
+    "model.feature_precision": Reader(
+        "model", is_frozen, "only a frozen backbone's features are rounded; add the recipe frozen"
+    ),
     "optim.proxy_lr_factor": WITH_TRAINED_PROXIES,
     "optim.decay_proxies": WITH_TRAINED_PROXIES,
     "optim.proxies_by_rows": WITH_TRAINED_PROXIES,

@@ -121,6 +121,9 @@ class ModelConfig(ConfigSection):
     cache_features: bool = Field(
         True, description="keep what the frozen part of a backbone gives in the feature cache; see `ccp cache`"
     )
+    feature_precision: Literal["half", "single"] = Field(
+        "half", description="of what the frozen part gives: half saves disk; single, and ONNX gives the same to 1e-5"
+    )
     head_init: Literal["xavier", "pca", "whitened-pca"] = Field(
         "xavier", description="how the last layer starts: at random, or as (whitened) PCA of the training features"
     )

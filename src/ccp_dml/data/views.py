@@ -22,7 +22,7 @@ class FeatureViews:
     Args:
         images: the source whose items were seen, for names and pictures.
         positions: (N,) which of its items.
-        views: (V, N, F) in half precision, normally mapped from a file: only what a batch needs is read.
+        views: (V, N, F) in half or single precision, normally mapped from a file: only what a batch needs is read.
     """
 
     in_memory = True

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import NORMALISERS
-from ccp_dml.models.stages import cut_at, keep_above, maps_at, parts_below
+from ccp_dml.models.stages import FeaturePrecision, as_kept, cut_at, keep_above, maps_at, parts_below
 
 NEGLIGIBLE = 1e-6
 """Directions whose variance is below this part of the largest are noise; whitening would blow it up."""
@@ -150,10 +150,11 @@ class Embedder(nn.Module):
         pooling: "gap", the mean over positions, or "gap+gmp", the sum of mean and maximum (D21).
         normalise: "clip", v / max(1, ||v||) (D20), or "l2".
         freeze_batch_norm: batch-norm layers never learn (D14). Switch it off for a network trained from scratch.
-        freeze_backbone: only the head learns; the backbone stays in inference mode, and its features are rounded to
-            half precision, as they are stored where they are computed once (see `runs.frozen`).
-        train_from: the backbone learns from this stage on ("blocks.5"); what lies below stays in inference mode, and
-            its maps are rounded to half precision. None: all of it learns.
+        freeze_backbone: only the head learns; the backbone stays in inference mode.
+        train_from: the backbone learns from this stage on ("blocks.5"); what lies below stays in inference mode. None:
+            all of it learns.
+        feature_precision: "half" or "single", to which a frozen backbone's features, or the maps below `train_from`,
+            are rounded: as they are stored where they are computed once (see `runs.frozen`).
         scale_features: features are centred and scaled by constants that `start_as_pca` measures.
         hidden_dim: width of a hidden layer beside the linear one; None: there is none.
         generator: draws the head's weights; without one they are those of seed 0.
@@ -169,6 +170,7 @@ class Embedder(nn.Module):
         freeze_batch_norm: bool = True,
         freeze_backbone: bool = False,
         train_from: str | None = None,
+        feature_precision: FeaturePrecision = "half",
         scale_features: bool = False,
         hidden_dim: int | None = None,
         generator: torch.Generator | None = None,
@@ -180,6 +182,8 @@ class Embedder(nn.Module):
             raise UserError(f"pooling '{pooling}' is unknown: choose one of {', '.join(get_args(Pooling))}")
         if normalise not in get_args(Normalisation):
             raise UserError(f"normalise '{normalise}' is unknown: choose one of {', '.join(get_args(Normalisation))}")
+        if feature_precision not in (known := get_args(FeaturePrecision)):
+            raise UserError(f"feature_precision '{feature_precision}' is unknown: choose one of {', '.join(known)}")
         if freeze_backbone and train_from is not None:
             raise UserError("`freeze_backbone` and `train_from` are both set: freeze all of the backbone, or a part")
         self.backbone = backbone
@@ -188,6 +192,7 @@ class Embedder(nn.Module):
         self.normalise = normalise
         self.freeze_batch_norm = freeze_batch_norm
         self.freeze_backbone = freeze_backbone
+        self.feature_precision: FeaturePrecision = feature_precision
 
         generator = generator or torch.Generator().manual_seed(0)
         width = count_features(backbone)
@@ -196,7 +201,7 @@ class Embedder(nn.Module):
         nn.init.xavier_uniform_(self.linear.weight, generator=generator)
         self.scaling = FeatureScaling(width) if scale_features else None
         self.hidden = None if hidden_dim is None else ResidualHidden(width, hidden_dim, generator)
-        self.cut = None if train_from is None else cut_at(backbone, train_from)
+        self.cut = None if train_from is None else cut_at(backbone, train_from, feature_precision)
         if freeze_backbone:
             backbone.requires_grad_(False)
         self.train()
@@ -221,6 +226,11 @@ class Embedder(nn.Module):
         """Map network inputs, as `Source.load` gives them -> embeddings (B, D) before normalisation."""
         return self.head(self.features(inputs))
 
+    @property
+    def rounds_features(self) -> bool:
+        """Tell whether embeddings are made of frozen features, or maps, that were rounded to half precision."""
+        return (self.freeze_backbone or self.cut is not None) and self.feature_precision == "half"
+
     def maps(self, images: Tensor) -> Tensor:
         """Map images -> maps (B, C, h, w), the input of the first stage that learns; see `train_from`."""
         assert self.cut is not None
@@ -234,7 +244,7 @@ class Embedder(nn.Module):
     def features(self, inputs: Tensor) -> Tensor:
         """Map network inputs -> the backbone's pooled features (B, F)."""
         pooled = self.pooled(inputs)
-        return pooled.half().to(pooled.dtype) if self.freeze_backbone else pooled
+        return as_kept(pooled, self.feature_precision) if self.freeze_backbone else pooled
 
     def pooled(self, inputs: Tensor) -> Tensor:
         """Map network inputs -> the backbone's pooled features (B, F), before a frozen one's are rounded."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,10 @@ from torch import Tensor, nn
 from ccp_dml.errors import UserError, did_you_mean, listing
 
 TRIAL_SIDE = 64  # pixels of the trial image, for backbones that do not name a size of their own
+FeaturePrecision = Literal["half", "single"]
+DTYPES: dict[FeaturePrecision, torch.dtype] = {"half": torch.float16, "single": torch.float32}
+"""In which the frozen part's features and maps are stored."""
+
 DEEPEST = 2  # names of stages have at most so many parts: "layer3", "blocks.5", "layer3.1"
 
 
@@ -30,12 +35,13 @@ class Cut:
 class Sealed:
     """A hook that hands maps on to a stage without their history, rounded as they are stored."""
 
-    def __init__(self, memory_format: torch.memory_format) -> None:
+    def __init__(self, memory_format: torch.memory_format, precision: FeaturePrecision) -> None:
         self.memory_format = memory_format
+        self.precision = precision
 
     def __call__(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
         maps = inputs[0].detach()
-        return (maps.half().to(maps.dtype).contiguous(memory_format=self.memory_format),)
+        return (as_kept(maps, self.precision).contiguous(memory_format=self.memory_format),)
 
 
 class _ReachedError(Exception):
@@ -45,7 +51,12 @@ class _ReachedError(Exception):
         self.maps = maps
 
 
-def cut_at(backbone: nn.Module, stage: str) -> Cut:
+def as_kept(features: Tensor, precision: FeaturePrecision) -> Tensor:
+    """Round features or maps as they are stored where they are computed once; their dtype stays."""
+    return features.to(DTYPES[precision]).to(features.dtype)
+
+
+def cut_at(backbone: nn.Module, stage: str, precision: FeaturePrecision = "half") -> Cut:
     """Find the cut at `stage`, freeze what is below it, and seal it: no gradient passes, and maps are rounded."""
     calls = _called_modules(backbone)
     stages = _stages(backbone, calls)
@@ -60,7 +71,7 @@ def cut_at(backbone: nn.Module, stage: str) -> Cut:
     _try_out(backbone, cut, stage)
     for part in parts_below(backbone, cut):
         part.requires_grad_(False)
-    sealed = Sealed(getattr(backbone, "memory_format", torch.contiguous_format))
+    sealed = Sealed(getattr(backbone, "memory_format", torch.contiguous_format), precision)
     backbone.get_submodule(cut.stage).register_forward_pre_hook(sealed)
     return cut
 

@@ -51,6 +51,9 @@ MAY_DIFFER_IN_SCORING = (
 )
 """Keys that may be set when a finished run is scored: files move, machines differ, and questions change."""
 
+ADDED_LATER = {"model.feature_precision": "half"}
+"""Keys that earlier versions did not have, with what they did: runs of these versions keep their digests."""
+
 SETTINGS = "settings"  # the digest of the settings, among what environment.json records
 OWNER, LOG_DIGEST = "belongs_to", "log_digest"  # what a checkpoint holds besides the state
 
@@ -338,6 +341,7 @@ def settings_digest(config: Config) -> str:
     """Digest the settings that decide what a run computes; where files are is left out, their content is pinned."""
     tables = dict(flatten(config.as_tables()))
     tables |= {key: code_copies.name_of_copy(tables[key], key) for key in code_copies.GROUPS if key in tables}
+    tables = {key: value for key, value in tables.items() if ADDED_LATER.get(key) != value}
     return digest(*(f"{key}={tables[key]!r}" for key in sorted(tables.keys() - MAY_CHANGE - WHERE_FILES_ARE)))
 
 

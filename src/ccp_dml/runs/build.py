@@ -78,6 +78,7 @@ def build_network_for(
         freeze_batch_norm=model.freeze_batch_norm,
         freeze_backbone=model.freeze_backbone,
         train_from=model.train_from,
+        feature_precision=model.feature_precision,
         scale_features=model.head_init != "xavier",
         hidden_dim=model.hidden_dim,
         generator=generator(seed, "linear"),

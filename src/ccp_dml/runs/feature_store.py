@@ -1,8 +1,8 @@
 """The feature cache: a frozen backbone's features on disk, in entries that are whole or marked as unfinished.
 
 An entry's name is a digest of everything its numbers depend on, so that a changed image, transform or weight looks for
-another entry. Its features are one plain file of half precision, filled block by block of images, in all their views:
-what a killed process has written is kept, and the next one goes on behind it.
+another entry. Its features are one plain file of half or single precision, filled block by block of images, in all
+their views: what a killed process has written is kept, and the next one goes on behind it.
 """
 
 import math
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import file_digest
@@ -23,7 +24,8 @@ from ccp_dml.foundation.files import from_json, write_json
 from ccp_dml.foundation.locks import lock
 
 FORMAT = 1
-FEATURES, HEADER = "features.f16", "entry.json"
+HEADER = "entry.json"
+FILES = {np.dtype(np.float16): "features.f16", np.dtype(np.float32): "features.f32"}
 DONE = "images_done"  # in the header of an unfinished entry
 PART = ".part"
 NAME = re.compile(r"[0-9a-f]{32}(\.part)?")
@@ -47,8 +49,8 @@ class FeatureStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def read(self, key: str, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Map the features of an entry from disk; None if there is no such entry."""
+    def read(self, key: str, shape: tuple[int, ...], dtype: DTypeLike = np.float16) -> np.ndarray | None:
+        """Map the features of an entry from disk; None if there is no such entry. A key has one shape and dtype."""
         folder = self.root / key
         if not folder.is_dir():
             return None
@@ -58,16 +60,21 @@ class FeatureStore:
                 f"the feature cache {folder} was written by another version (format {header.get('format')}, not "
                 f"{FORMAT}): {self._remedy(key)}, or set run.cache to another folder"
             )
-        file = folder / FEATURES
+        file = folder / FILES[np.dtype(dtype)]
         if header.get("shape") != list(shape) or not file.is_file() or file_digest(file) != header.get("digest"):
             raise UserError(
                 f"the feature cache {folder} is damaged, its content is not what was written: {self._remedy(key)}"
             )
-        return np.memmap(file, dtype=np.float16, mode="r", shape=shape)
+        return np.memmap(file, dtype=dtype, mode="r", shape=shape)
 
     @contextmanager
     def writing(
-        self, key: str, row_shape: tuple[int, ...], description: dict[str, Any], on_waiting: Callable[[], None]
+        self,
+        key: str,
+        row_shape: tuple[int, ...],
+        description: dict[str, Any],
+        on_waiting: Callable[[], None],
+        dtype: DTypeLike = np.float16,
     ) -> Iterator["Writer"]:
         """Write an entry under a lock; a process that wants the same one waits, says so, and then finds it."""
         busy = f"another process has been writing the feature cache {self.root / key} for a day; end it first"
@@ -75,7 +82,7 @@ class FeatureStore:
             self.root.mkdir(parents=True, exist_ok=True)
             (self.root / f".{key}.lock").touch()
         with lock(self.root / f".{key}.lock", busy, SECONDS_FOR_ANOTHER_PROCESS, on_waiting):
-            yield Writer(self.root / key, row_shape, description)
+            yield Writer(self.root / key, row_shape, description, np.dtype(dtype))
 
     def entries(self) -> list[CachedFeatures]:
         """List all entries, also unfinished ones, by name; other files in the folder are ignored."""
@@ -103,9 +110,12 @@ class FeatureStore:
 class Writer:
     """Fills an entry that is not complete yet, block by block of images."""
 
-    def __init__(self, folder: Path, row_shape: tuple[int, ...], description: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, row_shape: tuple[int, ...], description: dict[str, Any], dtype: np.dtype[Any]
+    ) -> None:
         self.folder, self.part = folder, folder.with_name(folder.name + PART)
-        self.row_bytes = math.prod(row_shape) * np.dtype(np.float16).itemsize
+        self.dtype, self.file = dtype, self.part / FILES[dtype]
+        self.row_bytes = math.prod(row_shape) * dtype.itemsize
         self.description = description
         self.images = 0
 
@@ -119,7 +129,7 @@ class Writer:
 
         A file of another size was not written by this code, and nothing of it is kept.
         """
-        self.images, file = images, self.part / FEATURES
+        self.images, file = images, self.file
         size, header = views * images * self.row_bytes, _header(self.part)
         with writable(self.folder.parent):
             is_ours = header.get("format") == FORMAT  # another version may have written other numbers
@@ -139,12 +149,15 @@ class Writer:
 
     def write(self, first: int, features: np.ndarray) -> None:
         """Write all views (V, B, ...) of the images from `first` on, and return when they are on the disk."""
+        assert features.dtype == self.dtype
         if not np.isfinite(features).all():
+            wider = ", or set model.feature_precision=single" if self.dtype == np.float16 else ""
             raise UserError(
-                "the backbone gives features that half precision cannot hold: check model.weights and model.input_mean"
+                f"the backbone gives features that {self.dtype.name} cannot hold: check model.weights and "
+                f"model.input_mean{wider}"
             )
         with writable(self.folder.parent):
-            with (self.part / FEATURES).open("r+b") as handle:
+            with self.file.open("r+b") as handle:
                 for view, rows in enumerate(features):
                     handle.seek((view * self.images + first) * self.row_bytes)
                     handle.write(rows.tobytes())
@@ -155,13 +168,13 @@ class Writer:
     def finish(self, shape: tuple[int, ...]) -> None:
         """Declare the entry complete, which it must be."""
         with writable(self.folder.parent):
-            expected, written = math.prod(shape[:2]) * self.row_bytes, (self.part / FEATURES).stat().st_size
+            expected, written = math.prod(shape[:2]) * self.row_bytes, self.file.stat().st_size
             if written != expected:
                 raise UserError(
                     f"the feature cache {self.part} holds {written} bytes instead of {expected}: another "
                     "process wrote to it; run the command again"
                 )
-            header = {"format": FORMAT, "shape": list(shape), "digest": file_digest(self.part / FEATURES)}
+            header = {"format": FORMAT, "shape": list(shape), "digest": file_digest(self.file)}
             write_json(self.part / HEADER, {**header, **self.description})
             os.rename(self.part, self.folder)
 
@@ -192,7 +205,7 @@ def _entry(folder: Path) -> CachedFeatures | None:
         sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
     except FileNotFoundError:
         return None
-    if not sizes.keys() & {FEATURES, HEADER}:
+    if not sizes.keys() & {*FILES.values(), HEADER}:
         return None
     size, complete = sum(sizes.values()), not folder.name.endswith(PART)
     return CachedFeatures(folder.name.removesuffix(PART), folder, size, complete, _header(folder))

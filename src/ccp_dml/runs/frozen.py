@@ -24,7 +24,7 @@ from ccp_dml.foundation.files import cache_home
 from ccp_dml.foundation.randomness import seeds_of_rows
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
-from ccp_dml.models.stages import parts_below
+from ccp_dml.models.stages import DTYPES, parts_below
 from ccp_dml.reports.words import duration
 from ccp_dml.runs.build import build_fabric, build_network
 from ccp_dml.runs.feature_store import FeatureStore
@@ -76,7 +76,8 @@ class FrozenFeatures:
             return part
         self.backbone_digest(config)
         views = 1 + (config.data.views if augmented and config.data.augment != "none" else 0)
-        asked = (id(part), views, config.run.precision_outside_training, config.run.cache)
+        precisions = config.run.precision_outside_training, config.model.feature_precision
+        asked = (id(part), views, *precisions, config.run.cache)
         if asked not in self._seen:  # the part is kept beside its features, so that no other object can get its id
             self._seen[asked] = part, with_features(part, self._features(config, part, views, watcher))
         return self._seen[asked][1]
@@ -121,8 +122,12 @@ class FrozenFeatures:
         backbone, store = self.backbone(config), store_of(config)
         shape = (views, len(part), *row_shape(backbone, part))
         images = part.source.signature(part.positions)
-        key = digest(self._digest, images, f"{shape} {config.run.precision_outside_training} one seed per row")
-        found = store.read(key, shape)
+        dtype = str(DTYPES[config.model.feature_precision]).removeprefix("torch.")
+        made = f"{shape} {config.run.precision_outside_training} one seed per row"
+        key = digest(
+            self._digest, images, made if dtype == "float16" else f"{made} {dtype}"
+        )  # as old entries are called
+        found = store.read(key, shape, dtype)
         if found is None:
             stage = "" if config.model.train_from is None else f" below {config.model.train_from}"
             description = {"data": config.data.name, "backbone": config.model.backbone + stage, "images": len(part)}
@@ -130,7 +135,7 @@ class FrozenFeatures:
             def on_waiting() -> None:
                 watcher.note("Another process computes these features; waiting for it.")
 
-            with store.writing(key, shape[2:], {**description, "views": views}, on_waiting) as writer:
+            with store.writing(key, shape[2:], {**description, "views": views}, on_waiting, dtype) as writer:
                 if not writer.is_done:
                     done = writer.begin(views, len(part))
                     watcher.note(cost_of_features(config, backbone, part, views * (len(part) - done)))
@@ -139,7 +144,7 @@ class FrozenFeatures:
                         done += features.shape[1]
                         watcher.extracting(views * done, views * len(part))
                     writer.finish(shape)
-            found = store.read(key, shape)
+            found = store.read(key, shape, dtype)
         assert found is not None
         return found
 
@@ -193,7 +198,7 @@ def digest_of(network: Embedder) -> str:
 
 @torch.no_grad()
 def extract(config: Config, network: Embedder, part: LabelledSet, views: int, skip: int) -> Iterator[np.ndarray]:
-    """Compute features (V, B, F) or maps (V, B, C, h, w) in half precision, a block of images at a time.
+    """Compute features (V, B, F) or maps (V, B, C, h, w) as they are kept, a block of images at a time.
 
     Each image is loaded once for all of its views. The first `skip` images are left out.
     """
@@ -208,5 +213,5 @@ def extract(config: Config, network: Embedder, part: LabelledSet, views: int, sk
         seen = []
         for batch in inputs.flatten(0, 1).split(config.run.evaluation_batch):
             with fabric.autocast():
-                seen.append(see(batch.to(fabric.device)).half().cpu())
+                seen.append(see(batch.to(fabric.device)).to(DTYPES[network.feature_precision]).cpu())
         yield torch.cat(seen).unflatten(0, inputs.shape[:2]).contiguous().numpy()

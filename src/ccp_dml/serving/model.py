@@ -353,6 +353,8 @@ def architecture(model: ModelConfig, code: str | None) -> dict[str, Any]:
     kept = ["backbone", "embedding_dim", "pooling", "normalise", "freeze_backbone", "head_init", "hidden_dim"]
     if model.train_from is not None:  # said only where it is set: models of earlier versions keep their digests
         kept.append("train_from")
+    if (model.freeze_backbone or model.train_from is not None) and model.feature_precision != "half":
+        kept.append("feature_precision")
     values = model.model_dump(mode="json")
     own = {} if code is None else {"backbone": f"{code}:{model.backbone.rpartition(':')[2]}", "args": values["args"]}
     return {name: values[name] for name in (*kept, "input_mean", "input_std")} | own

@@ -43,9 +43,31 @@ def test_an_export_is_loaded_as_the_run_is(exported, photo_run, photos):
     np.testing.assert_array_equal(model.embed(photos), run.embed(photos))
 
 
-def test_a_frozen_run_is_exported_whole(frozen_run, photos, tmp_path):
-    """Its features are rounded, in other runtimes now and then to the other side, which is allowed for as measured."""
+@pytest.fixture(scope="module")
+def half_run(make_frozen_run):
+    """A run whose frozen backbone's features are kept in half precision."""
+    return make_frozen_run("model.feature_precision=half")
+
+
+def test_a_frozen_run_gives_the_same_vectors_in_another_runtime(frozen_run, photos, tmp_path):
+    import onnxruntime
+
     done = export_run(frozen_run[0], tmp_path / "out", onnx=True)
+    assert done.allowed == TOLERANCE == 1e-5
+    assert done.rounded == {}
+    assert done.differences["model.safetensors"] == 0
+    session = onnxruntime.InferenceSession(done.folder / "model.onnx")
+    assert [output.name for output in session.get_outputs()] == ["embeddings"]
+    assert "half precision" not in (done.folder / "README.md").read_text()
+    model = ccp.load(done.folder, "cpu")
+    files = sorted(photos.rglob("*.png"))
+    inputs = np.stack([model.preprocessing.load(file).float().numpy() for file in files])
+    np.testing.assert_allclose(session.run(None, {"inputs": inputs})[0], model.embed(files), rtol=0, atol=1e-5)
+
+
+def test_a_frozen_run_in_half_precision_is_exported_whole(half_run, photos, tmp_path):
+    """Its features are rounded, in other runtimes now and then to the other side, which is allowed for as measured."""
+    done = export_run(half_run[0], tmp_path / "out", onnx=True)
     assert TOLERANCE < done.allowed < 1e-3
     assert all(difference <= done.allowed for difference in done.differences.values())
     assert done.differences["model.safetensors"] == 0
@@ -54,7 +76,8 @@ def test_a_frozen_run_is_exported_whole(frozen_run, photos, tmp_path):
         assert rounded.head < 1e-6  # of the same features come the same vectors
         assert rounded.otherwise < 0.05 * rounded.features
         assert 0 <= rounded.beyond <= rounded.images == 7
-    np.testing.assert_array_equal(ccp.load(tmp_path / "out").embed(photos), ccp.load(frozen_run[0]).embed(photos))
+    np.testing.assert_array_equal(ccp.load(tmp_path / "out").embed(photos), ccp.load(half_run[0]).embed(photos))
+    assert "half precision" in (tmp_path / "out" / "README.md").read_text()
     assert "`small_cnn`, frozen" in (tmp_path / "out" / "README.md").read_text()
 
 
@@ -63,7 +86,7 @@ def test_a_run_of_top_stages_is_loaded_scored_and_exported_whole(make_photo_run,
     save_resnet(weights, seed=5)
     folder, _ = make_photo_run(
         *("model.backbone=test_resnet", f"model.weights={weights}", "model.train_from=layer3"),
-        *(f"run.cache={tmp_path / 'cache'}", "data.views=1", "train.max_steps=2"),
+        *(f"run.cache={tmp_path / 'cache'}", "data.views=1", "train.max_steps=2", "model.feature_precision=half"),
     )
     vectors = ccp.load(folder).embed(photos)
     done = export_run(folder, tmp_path / "out", onnx=True)
@@ -128,12 +151,12 @@ def test_without_its_data_a_run_is_checked_on_given_images(make_photo_run, photo
         export_run(folder, tmp_path / "other", images=tmp_path / "empty")
 
 
-def test_a_head_that_does_something_else_is_refused(frozen_run, tmp_path, monkeypatch):
+def test_a_head_that_does_something_else_is_refused(half_run, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, "OUTPUT", "features")  # as if the program's vectors were wrong
     monkeypatch.setattr(exporting, "checked_differences", lambda *_: {})
     monkeypatch.setattr(exporting, "NORMALISERS", {"clip": lambda vectors: vectors[:, :1] * 0 + 3.0})
     with pytest.raises(
         UserError, match=r"model.onnx makes other vectors of its features than .*; nothing was exported"
     ):
-        export_run(frozen_run[0], tmp_path / "out", onnx=True)
+        export_run(half_run[0], tmp_path / "out", onnx=True)
     assert not (tmp_path / "out").exists()

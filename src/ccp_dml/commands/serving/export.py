@@ -55,7 +55,8 @@ def export(
         out.print(
             f"{name}: {rounded.otherwise:,} of {rounded.features:,} features of the frozen backbone are rounded to the "
             f"other side than in the run, which moves {rounded.beyond} of {rounded.images} vectors by more than "
-            f"{TOLERANCE:.0e}; made of the same features, vectors differ by {rounded.head:.1g}",
+            f"{TOLERANCE:.0e}; made of the same features, vectors differ by {rounded.head:.1g}. A run with "
+            "model.feature_precision=single has no such rounding.",
             soft_wrap=True,
         )
     out.print(f"Written: {folder} ({', '.join(done.files)})", soft_wrap=True)

@@ -113,11 +113,11 @@ def export_run(
 def allowed_difference(model: EmbeddingModel, items: Sequence[Any]) -> float:
     """Say how far vectors may be apart at most: `TOLERANCE`, and more only where features are rounded.
 
-    A frozen backbone's features are rounded to half precision. Where another runtime computes them differently in the
-    last bit, some are rounded to the other side; what that can change is measured on the items themselves.
+    A run may round a frozen backbone's features to half precision. Where another runtime computes them differently in
+    the last bit, some are rounded to the other side; what that can change is measured on the items themselves.
     """
     network = model.network
-    if not network.freeze_backbone and network.cut is None:
+    if not network.rounds_features:
         return TOLERANCE
     inputs = torch.stack([model.preprocessing.load(item) for item in items])
     if network.cut is not None:
@@ -173,7 +173,7 @@ def checked_differences(model: EmbeddingModel, folder: Path, items: Sequence[Any
 def checked_rounding(model: EmbeddingModel, folder: Path, items: Sequence[Any]) -> dict[str, Rounded]:
     """Count the features that ONNX programs round otherwise than the run, and refuse a head that differs."""
     network = model.network
-    if not network.freeze_backbone or not (folder / ONNX).exists():
+    if not (network.freeze_backbone and network.rounds_features) or not (folder / ONNX).exists():
         return {}
     given: dict[str, tuple[list[np.ndarray], Sequence[Any]]] = {
         ONNX: ([model.preprocessing.load(item).float().numpy() for item in items], items)

@@ -61,13 +61,13 @@ def write_onnx(model: EmbeddingModel, folder: Path) -> list[str]:
     """Write model.onnx, which takes network inputs, and model_uint8.onnx, which takes images; return their names."""
     require_onnx()
     refuse_mixed_precision(model)
-    frozen = model.network.freeze_backbone
-    _write_onnx(FromInputs(model.network, frozen), example_inputs(model), "inputs", (0,), folder / ONNX)
+    with_features = model.network.freeze_backbone and model.network.rounds_features
+    _write_onnx(FromInputs(model.network, with_features), example_inputs(model), "inputs", (0,), folder / ONNX)
     preprocessing = graph_of_preprocessing(model)
     if preprocessing is None:
         return [ONNX]
     images = torch.zeros(2, *EXAMPLE_SIZE, 3, dtype=torch.uint8)
-    of_images = FromImages(model.network, preprocessing, frozen)
+    of_images = FromImages(model.network, preprocessing, with_features)
     _write_onnx(of_images, images, "images", (0, 1, 2), folder / ONNX_OF_IMAGES)
     return [ONNX, ONNX_OF_IMAGES]
 
