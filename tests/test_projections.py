@@ -123,6 +123,13 @@ def test_a_start_without_proxies_is_a_problem_of_its_own(scores, start, switch):
     )  # but something to stay near
 
 
+def test_the_end_of_a_start_without_proxies_may_be_left_alone():
+    script = Script([0.1, 0.2, 0.3, 0.1, 0.1], patience=1, max_evaluations=5, start_evaluations=2, pull_to_start=False)
+    script.projections.run()
+    anchors = [(event[0], event[2]) for event in script.events if event[0] != "pool"]
+    assert anchors == [(1, None), (1, None), (2, None), (2, None), (3, 3.0)]  # pulled by the first proxy problem's best
+
+
 def test_new_proxies_are_announced_after_they_moved():
     moved = []
     script = Script([0.1] * 7, patience=2, max_evaluations=7)

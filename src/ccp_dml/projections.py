@@ -57,6 +57,8 @@ class IterativeProjections:
         start_evaluations: if not 0, the first problem is solved without proxies and ends after so many evaluations at
             the latest. A network trained from scratch needs it: its first embeddings say nothing about classes, and
             proxies chosen among them lead nowhere.
+        pull_to_start: whether the weights that this first problem ends with pull at the next one. A network that has
+            just begun to learn from scratch is no solution to stay near.
         keep_last: let every evaluation count as the best so far: nothing is selected, and the last weights are the
             run's. For a training whose scores mean nothing, because nothing is held out.
         rewind: start each problem from the best weights of the previous one instead of the last ones (D10).
@@ -85,6 +87,7 @@ class IterativeProjections:
         run_patience: int | None = 60,
         max_evaluations: int | None = None,
         start_evaluations: int = 0,
+        pull_to_start: bool = True,
         min_improvement: float = 1e-5,
         keep_last: bool = False,
         rewind: bool = False,
@@ -108,6 +111,7 @@ class IterativeProjections:
         self.remembered, self.averaged = remembered, averaged
         self.after_reselection, self.after_problem = after_reselection, after_problem
         self.max_evaluations, self.start_evaluations = max_evaluations, start_evaluations
+        self.pull_to_start = pull_to_start
         self.problem_patience = Patience(patience, min_improvement)
         self.run_patience = Patience(run_patience, min_improvement)
 
@@ -163,7 +167,8 @@ class IterativeProjections:
             self.solutions = [*self.solutions, solution][-self.averaged :]
             solution = mean_weights(self.solutions)
             self.network.load_state_dict(solution)
-        if self.pull is not None:
+        is_start = self.proxies is not None and not self.proxies.placed
+        if self.pull is not None and (self.pull_to_start or not is_start):
             self.pull.move_anchor(solution)
         if proxies is not None and (self.remembered == 1 or self.previous_proxies is None):
             self.previous_proxies = proxies

@@ -56,6 +56,7 @@ UNREAD = {
     "ccp.proxies_by_need=true": "cub c2",
     "ccp.pool_per_class=2": "cub c2",
     "ccp.start_step=2": "cub proxy-anchor",
+    "ccp.pull_to_start=false": "cub c2-proxy",
     "ccp.until=stall": "cub c2-proxy",
     "ccp.patience=2": "cub c2",
     "ccp.staleness=1": "cub c2-ccp",

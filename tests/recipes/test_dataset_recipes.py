@@ -42,6 +42,11 @@ def test_with_ones_own_images_the_loss_inside_the_batch_leads(name):
     assert (ccp.until, ccp.pair_weight) == ("stall", "balanced")
 
 
+def test_only_a_network_from_scratch_is_not_pulled_to_where_it_began():
+    kept = {mode: resolve(["cub", mode, "c2-ccp"], []).config.ccp.pull_to_start for mode in ("finetune", "scratch")}
+    assert kept == {"finetune": True, "scratch": False}
+
+
 @pytest.mark.parametrize("mode", ["top", "finetune", "scratch"])
 def test_so_it_does_in_every_mode_in_which_a_network_learns(mode):
     ccp = resolve(["cub", mode, "c2-ccp"], []).config.ccp

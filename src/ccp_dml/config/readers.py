@@ -143,6 +143,7 @@ READERS: dict[str, Reader] = {
     "ccp.proxies_by_need": WITH_PROXIES,
     "ccp.pool_per_class": WITH_PROXIES,
     "ccp.start_step": WITH_PROXIES,
+    "ccp.pull_to_start": WITH_CCP,
     "ccp.until": WITH_CCP,
     "ccp.patience": of_method(
         lambda config: config.ccp.mode == "alternating" and config.ccp.until != "steps",

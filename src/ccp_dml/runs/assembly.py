@@ -155,6 +155,7 @@ class TrainingRun:
             keep_last=is_final,
             max_evaluations=evaluations_left(self.trainer),
             start_evaluations=math.ceil(ccp.start_step / train.evaluate_every),
+            pull_to_start=ccp.pull_to_start,
             min_improvement=train.min_improvement,
             rewind=ccp.rewind,
             remembered=ccp.remembered_problems,
