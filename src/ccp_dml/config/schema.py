@@ -187,7 +187,7 @@ class CcpConfig(ConfigSection):
     )
     start_step: int = Field(0, ge=0, description="steps without proxies at first, for training from scratch")
     pull_to_start: bool = Field(
-        True, description="let the weights that the start without proxies ended with pull at the first proxy problem (D2)"
+        True, description="whether the first problem with proxies is pulled to where the start without them ended (D2)"
     )
     until: Literal["stall", "stale", "steps"] = Field(
         "stall", description="what ends a problem: patience; patience or stale proxies; steps_per_problem (D30)"
