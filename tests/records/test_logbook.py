@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from ccp_dml.records.logbook import sweep
+from ccp_dml.config.layers import resolve
+from ccp_dml.records.logbook import ADDED_LATER, settings_digest, sweep
 
 ENVIRONMENT = json.dumps({"packages": {"ccp-dml": "0.1.0"}})
 
@@ -65,3 +66,14 @@ def test_a_workers_log_is_its_own(tmp_path):
 def test_there_may_be_no_folder(tmp_path):
     sweep(tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(("key", "as_before"), ADDED_LATER.items())
+def test_a_setting_that_was_added_later_counts_where_it_departs_from_what_earlier_versions_did(key, as_before):
+    config = resolve(["cub", "frozen", "c2-ccp"], []).config
+    section, name = key.split(".")
+    table = getattr(config, section)
+    assert getattr(table, name) == as_before
+    other = {"half": "single", True: False}[as_before]
+    changed = config.model_copy(update={section: table.model_copy(update={name: other})})
+    assert settings_digest(changed) != settings_digest(config)

@@ -16,7 +16,7 @@ from ccp_dml.data.loading import auto_workers, loader_processes
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest
 from ccp_dml.models.backbones import create_backbone
-from ccp_dml.records.logbook import MAY_CHANGE, WHERE_FILES_ARE, Logbook, settings_digest
+from ccp_dml.records.logbook import ADDED_LATER, MAY_CHANGE, WHERE_FILES_ARE, Logbook, settings_digest
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.frozen import FrozenFeatures, digest_of, trained_part, trains_on_features
@@ -177,8 +177,8 @@ def test_a_run_of_a_version_without_the_precision_is_still_known(frozen_settings
 
 
 def earlier_digest(config):
-    """Digest the settings as versions without `model.feature_precision` did."""
-    kept = {key: value for key, value in flatten(config.as_tables()) if key != "model.feature_precision"}
+    """Digest the settings as versions without `model.feature_precision` and its like did."""
+    kept = {key: value for key, value in flatten(config.as_tables()) if key not in ADDED_LATER}
     return digest(*(f"{key}={kept[key]!r}" for key in sorted(kept.keys() - MAY_CHANGE - WHERE_FILES_ARE)))
 
 

@@ -51,7 +51,7 @@ MAY_DIFFER_IN_SCORING = (
 )
 """Keys that may be set when a finished run is scored: files move, machines differ, and questions change."""
 
-ADDED_LATER = {"model.feature_precision": "half"}
+ADDED_LATER = {"model.feature_precision": "half", "ccp.pull_to_start": True}
 """Keys that earlier versions did not have, with what they did: runs of these versions keep their digests."""
 
 SETTINGS = "settings"  # the digest of the settings, among what environment.json records
