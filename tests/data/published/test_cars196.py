@@ -6,6 +6,7 @@ from scipy.io import savemat
 
 from ccp_dml.data.published.cars196 import CARS196, class_number, load_cars196, official_names, read_cars196
 from ccp_dml.data.published.inventory import SplitSize
+from ccp_dml.data.published.verification import verify
 from ccp_dml.errors import UserError
 
 CLASSES = (97, 98, 99, 100)  # around the border between train and test
@@ -104,3 +105,25 @@ def test_annotations_without_images(tmp_path):
     (tmp_path / "car_ims").rename(tmp_path / "elsewhere")
     with pytest.raises(UserError, match=r"holds no Cars196 \(found: cars_annos\.mat, elsewhere\): expected .*car_ims/"):
         read_cars196(tmp_path)
+
+
+def write_class_folders(base, counts):
+    for number, count in counts.items():
+        for image in range(count):
+            write_image(base / official_names()[number - 1].replace("/", "-") / f"{image}.jpg", number)
+
+
+def test_class_folders_that_are_short_are_named_by_the_annotations_beside_them(tmp_path):
+    write_original(tmp_path / "original", per_class=3)
+    write_class_folders(tmp_path / "mine", {97: 3, 98: 1, 99: 3})
+    (tmp_path / "original" / "cars_annos.mat").rename(tmp_path / "mine" / "cars_annos.mat")
+    (short,) = [problem for problem in verify(CARS196, tmp_path / "mine").problems if "short" in problem]
+    assert short == "2 classes are short: Eagle Talon Hatchback 1998 (1 of 3), FIAT 500 Convertible 2012 (0 of 3)"
+
+
+def test_class_folders_without_annotations_name_empty_classes_and_what_would_tell_more(tmp_path):
+    write_class_folders(tmp_path, {number: 1 for number in range(1, 197) if number != 98})
+    told = "which classes are short is told once cars_annos.mat lies beside their folders"
+    assert f"1 class has no image: Eagle Talon Hatchback 1998; {told}" in verify(CARS196, tmp_path).problems
+    write_class_folders(tmp_path, {98: 1})
+    assert told in verify(CARS196, tmp_path).problems

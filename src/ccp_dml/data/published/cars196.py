@@ -1,5 +1,6 @@
 """Cars196: 196 models of cars; the first 98 train, the last 98 test (its own split by image is for classification)."""
 
+from collections import Counter
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
@@ -22,6 +23,8 @@ LAYOUT = (
     "(AM General Hummer SUV 2000, ...) or number (1 to 196), perhaps divided into train/ and test/"
 )
 
+COUNTS_MISSING = f"which classes are short is told once {ANNOTATIONS} lies beside their folders"
+
 
 def read_cars196(root: Path) -> Inventory:
     for base in places(root):
@@ -35,15 +38,27 @@ def read_cars196(root: Path) -> Inventory:
                     for number, folder in folders
                     for path in images_below(folder)
                 ]
-                return Inventory(base, tuple(entries), dict(enumerate(official_names(), start=1)))
+                names, counts = dict(enumerate(official_names(), start=1)), _published_counts(root)
+                return Inventory(base, tuple(entries), names, counts, "" if counts else COUNTS_MISSING)
     raise not_found(root, TITLE, LAYOUT)
 
 
 def _from_annotations(base: Path) -> Inventory:
+    listed, class_names = _read_annotations(base / ANNOTATIONS)
+    entries = (ListedImage(base / path, number, _split(number)) for path, number in listed)
+    return Inventory(base, tuple(entries), class_names)
+
+
+def _published_counts(root: Path) -> dict[int, int]:
+    """Count the images of each class by the annotations, if they lie beside the class folders."""
+    file = next((base / ANNOTATIONS for base in places(root) if (base / ANNOTATIONS).is_file()), None)
+    return {} if file is None else dict(Counter(number for _, number in _read_annotations(file)[0]))
+
+
+def _read_annotations(file: Path) -> tuple[list[tuple[str, int]], dict[int, str]]:
     """Read `annotations`: per image with relative_im_path (car_ims/000001.jpg) and class; `class_names`: in order."""
     from scipy.io import loadmat  # takes a while to import, and no other data set needs it
 
-    file = base / ANNOTATIONS
     try:
         contents = loadmat(file, squeeze_me=True)
         annotations, names = np.atleast_1d(contents["annotations"]), np.atleast_1d(contents["class_names"])
@@ -56,8 +71,7 @@ def _from_annotations(base: Path) -> Inventory:
         raise UserError(
             f"{file} cannot be read as the annotations of {TITLE} ({type(error).__name__}: {error}): get it again"
         ) from None
-    entries = (ListedImage(base / path, number, _split(number)) for path, number in listed)
-    return Inventory(base, tuple(entries), class_names)
+    return listed, class_names
 
 
 @cache

@@ -40,6 +40,7 @@ class Inventory:
     entries: tuple[ListedImage, ...]
     class_names: Mapping[int, str]
     published: Mapping[int, int] = field(default_factory=dict)  # images of each class, where no list names them
+    counts_missing: str = ""  # where nothing tells how many images a class should have: what would
 
     @cached_property
     def missing(self) -> list[Path]:
@@ -65,10 +66,21 @@ def describe_short(inventory: Inventory) -> str:
         for number, count in sorted(listed.items())
         if there[number] < count
     ]
+    if inventory.counts_missing:
+        return _describe_empty(inventory, there)
     if not names:
         return ""
     count = "1 class is short" if len(names) == 1 else f"{len(names):,} classes are short"
     return f"{count}: {listing(names, limit=20)}"
+
+
+def _describe_empty(inventory: Inventory, there: Counter[int]) -> str:
+    """Name the classes without any image, and say what would tell which others are short."""
+    empty = [name for number, name in sorted(inventory.class_names.items()) if not there[number]]
+    if not empty:
+        return inventory.counts_missing
+    count = "1 class has no image" if len(empty) == 1 else f"{len(empty):,} classes have no image"
+    return f"{count}: {listing(empty, limit=20)}; {inventory.counts_missing}"
 
 
 def describe_missing(missing: list[Path], total: int, base: Path) -> str:
