@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
 def index(folder):
     pictures = write_pictures(folder / "pictures", per_class=8)
     table = pictures / "list.csv"
-    rows = [f"red/{n}.png,red,{2000 + n % 2},north" for n in range(8)]
+    rows = [f"red/{n}.png,red,{2000 + n % 2},far_north" for n in range(8)]
     rows += [f'blue/{n}.png,blue,2001,"<img src=x onerror=alert(1)>"' for n in range(8)]
     table.write_text("\n".join(["path,label,year,place", *rows]))
     target = folder / "colours.index"
@@ -214,6 +214,15 @@ def test_html_in_names_is_text(open_page, query):
     assert page.locator("#results .facts", has_text="<img src=x").count() == 8
     assert page.locator("#results b, #results .facts img").count() == 0
     assert page.faults == []
+
+
+def test_long_names_break_behind_their_marks(open_page, query):
+    page = open_page()
+    send(page, query)
+    place = searched(page).locator(".facts", has_text="place: far_north").first
+    assert place.inner_text() == "place: far_north"
+    assert place.inner_html() == "place: far_<wbr>north"
+    assert page.locator("#results wbr").count() == page.locator("#results .facts", has_text="far_north").count()
 
 
 def test_what_is_no_picture_gets_a_sentence(open_page, folder):

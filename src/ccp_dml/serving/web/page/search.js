@@ -12,6 +12,13 @@ function make(tag, classes = "", text = null) {
   return element;
 }
 
+// Names of folders have no blanks: a line may break behind a mark in them, before it has to break within a word.
+function makeName(classes, text) {
+  const element = make("span", classes);
+  text.split(/(?<=[_/-]|\.(?=\D))/).forEach((part, place) => element.append(...(place ? [make("wbr"), part] : [part])));
+  return element;
+}
+
 async function ask(address, options) {
   let response;
   try {
@@ -114,8 +121,8 @@ function card(id, label, facts) {
   image.addEventListener("error", () => picture.replaceChildren("the file is missing"));
   picture.append(image);
   button.append(picture);
-  if (label !== null && label !== undefined) button.append(make("span", "class", label));
-  for (const fact of facts) button.append(make("span", "facts", fact));
+  if (label !== null && label !== undefined) button.append(makeName("class", label));
+  for (const fact of facts) button.append(makeName("facts", fact));
   button.addEventListener("click", () => searchImage(id));
   return button;
 }
@@ -188,7 +195,7 @@ function drawLine() {
     const expected = Math.round(threshold.rate * state.facts.count).toLocaleString("en");
     text +=
       `${inside} of ${items.length} lie left of the line. Everything left of this line counts as the same class, with at most ${percent} ` +
-      `false matches: of ${state.facts.count.toLocaleString("en")} images of other classes that can be ${expected}.`;
+      `false matches: among ${state.facts.count.toLocaleString("en")} images of other classes, up to ${expected}.`;
     const line = make("li", "line", `distance ${threshold.distance.toFixed(3)} · at most ${percent} false matches before this line`);
     items.forEach((item, place) => item.classList.toggle("beyond", place >= inside));
     if (inside < items.length) items[inside].before(line);
