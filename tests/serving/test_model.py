@@ -145,8 +145,10 @@ def broken(tmp_path):
 def test_a_broken_image_is_named(photo_run, broken):
     model = ccp.load(photo_run[0])
     for file, reason in zip(broken, ("not an image", "not an image", "there is no such file"), strict=True):
-        with pytest.raises(UserError, match=rf"{file.name} \({reason}\)"):
+        with pytest.raises(UserError, match=rf"{file.name} \({reason}\): repair it, or give another one$"):
             model.embed([file])
+        with pytest.raises(UserError, match=rf"{file.name} \({reason}\): repair or remove it, or .*--skip-broken"):
+            model.embed([file, file])
 
 
 @pytest.mark.parametrize(

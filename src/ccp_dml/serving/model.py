@@ -183,7 +183,7 @@ class EmbeddingModel:
         for positions, inputs, broken in self._loaded(items, size):
             for position, error in broken:
                 if on_error == "raise":
-                    raise unusable(items[position], position, error) from None
+                    raise unusable(items, position, error) from None
                 skipped.append((items[position], reason_of(error)))
             yield positions, self._vectors(inputs)
 

@@ -1,5 +1,6 @@
 """How an item becomes a network input: part of the model, because other preprocessing gives other vectors."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -114,8 +115,10 @@ def name_of(item: Any, position: int) -> str:
     return str(item) if isinstance(item, str | Path) else f"{type(item).__name__} at position {position}"
 
 
-def unusable(item: Any, position: int, error: Exception) -> UserError:
+def unusable(items: Sequence[Any], position: int, error: Exception) -> UserError:
+    """Say which of the items cannot be embedded, and what to do: the only one cannot be left out."""
+    remedy = 'or pass on_error="skip" (`ccp embed --skip-broken`) to leave such items out'
     return UserError(
-        f'cannot embed {name_of(item, position)} ({reason_of(error)}): repair or remove it, or pass on_error="skip" '
-        "(--skip-broken) to leave such items out"
+        f"cannot embed {name_of(items[position], position)} ({reason_of(error)}): "
+        + ("repair it, or give another one" if len(items) == 1 else f"repair or remove it, {remedy}")
     )

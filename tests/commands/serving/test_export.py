@@ -18,9 +18,10 @@ def test_a_plain_export_is_checked_and_can_be_loaded(photo_run, tmp_path, capsys
     assert ccp.load(out).digest == ccp.load(photo_run[0]).digest
 
 
-def test_the_rounding_of_a_frozen_backbone_is_told(frozen_run, tmp_path, capsys):
+def test_the_rounding_of_a_frozen_backbone_is_told(make_frozen_run, tmp_path, capsys):
     pytest.importorskip("onnxruntime")
-    assert main(["export", str(frozen_run[0]), "--out", str(tmp_path / "model"), "--onnx"]) == 0
+    run, _ = make_frozen_run("model.feature_precision=half")
+    assert main(["export", str(run), "--out", str(tmp_path / "model"), "--onnx"]) == 0
     shown = capsys.readouterr().out
     for name in ("model.onnx", "model_uint8.onnx"):
         (line,) = [line for line in shown.splitlines() if line.startswith(name) and "rounded to the other side" in line]

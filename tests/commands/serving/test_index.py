@@ -23,7 +23,8 @@ def test_adding_refreshing_removing_and_showing(photos, photo_run, tmp_path, cap
     assert main(["index", "refresh", str(index)]) == 0
     shown = capsys.readouterr()
     assert "80 images (79 unchanged)" in shown.out
-    assert "1 files are missing" in shown.err
+    assert "1 file is missing" in shown.err
+    assert f"`ccp index refresh {index} --drop-missing` forgets them" in shown.err
     assert main(["search", str(index), str(images / "class_01" / "1.png"), "-k", "80"]) == 0
     assert "1 of these images have moved or are gone" in capsys.readouterr().err
     assert main(["index", "remove", str(index), "--where", 'label = "class_01"']) == 0

@@ -272,7 +272,11 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
     for line in lines:
         out.print(line, soft_wrap=True)
     if changes.missing:
-        warn(f"{len(changes.missing):,} files are missing: {listing(changes.missing)}")
+        count = "1 file is" if len(changes.missing) == 1 else f"{len(changes.missing):,} files are"
+        warn(
+            f"{count} missing: {listing(changes.missing)}. If they have moved, index them where "
+            f"they are now, which does not embed them again; `ccp index refresh {folder} --drop-missing` forgets them."
+        )
     if changes.broken:
         shown = listing([f"{path} ({reason})" for path, reason in changes.broken])
         warn(f"{len(changes.broken):,} files were left out, as they cannot be read: {shown}")

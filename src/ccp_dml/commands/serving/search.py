@@ -44,7 +44,8 @@ def search(
     from ccp_dml.serving.web.results_page import write_results_page
 
     if not query.is_file():
-        raise UserError(f"{query} (there is no such file): give a picture to search with.")
+        what = "is a folder" if query.is_dir() else "does not exist"
+        raise UserError(f"{query} {what}: give a picture to search with.")
     gallery = open_gallery(index)
     if gallery.warning is not None:
         warn(gallery.warning)
