@@ -3,17 +3,27 @@
 A step embeds 32 synthetic feature vectors with a linear layer, takes the contrastive loss against one or four proxies
 per class, and updates layer and proxies. Ours visits only the proxies that move (`optim.proxies_by_rows`); beside it
 stand the same with torch's fused Adam, and what pytorch-metric-learning has for it: its ContrastiveLoss against a
-matrix of proxies and its ProxyAnchorLoss, both with torch's Adam, as long as they fit. Memory is the peak of a process
-of its own (Linux alone can tell).
+matrix of proxies and its ProxyAnchorLoss, both with torch's Adam, until they die for want of memory. Memory is the peak
+of a process of its own (Linux alone can tell).
+
+    python benchmarks/classes.py --classes 1000000 --proxies 4     # a part of it
 """
 
+import argparse
+import math
+import resource
+import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 
 import torch
 from pytorch_metric_learning import losses as pml
-from side_by_side import SET_BACK, Claim, compare, in_own_process, main, peak_of, resident
+from rich.console import Console
+from rich.table import Table
+from side_by_side import SET_BACK, Claim, compare, in_own_process, peak_of, resident, show
 from torch import Tensor, nn
 
 from ccp_dml.functional.row_adam import TOUCHED, RowAdam, steps_until_rest
@@ -24,9 +34,11 @@ from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, ClassProxies, classes_at_once, s
 
 FEATURES, DIMENSIONS, BATCH_CLASSES, IMAGES = 32, 128, 8, 4
 MARGINS = (0.2858, 0.5130)  # those of SOP
-SIZES = (1_000, 10_000, 100_000, 1_000_000)
-MOST_REFERENCES = {"by rows": 4_000_000, "dense": 1_000_000, "contrastive": 1_000_000, "proxy anchor": 1_000_000}
-"""What fits into 10 GB beside ours. Of all pairs, pytorch-metric-learning's ContrastiveLoss lists the positions."""
+SIZES, PROXIES = (1_000, 10_000, 100_000, 1_000_000), (1, 4)
+LARGE = 100_000  # classes from which on memory is measured, and fewer repeats are
+MOST_TOGETHER = 1_000_000  # references with which two trainings fit into one process, to be measured in turns
+MOST_MEMORY = 12
+"""Gigabytes that a training may hold before it counts as dead: half of a machine of 24 GB."""
 
 CALLS_TO_SETTLE = 3
 
@@ -118,16 +130,31 @@ def settled(classes: int, per_class: int, way: str) -> Callable[[], Tensor]:
     return training.step
 
 
-def one_peak(classes: int, per_class: int, way: str) -> None:
-    """Print the peak of some steps, in bytes, and all that they keep included."""
+def alone(what: str, classes: int, per_class: int, way: str, most: int) -> None:
+    """Print the "memory" of a step, in bytes and with all that the training keeps, or its "time"; inf if it dies."""
     torch.set_num_threads(1)
     settled(100, per_class, way)  # whatever is loaded by a first call
     before = resident("VmRSS")
-    print(peak_of(settled(classes, per_class, way)) - before)
+    resource.setrlimit(resource.RLIMIT_DATA, (before + (most << 30), -1))
+    try:
+        step = settled(classes, per_class, way)
+        print(peak_of(step) - before if what == "memory" else _seconds_of(step))
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+            raise
+        print(math.inf)
 
 
-def memory_of(classes: int, per_class: int, way: str) -> float:
-    return in_own_process(__file__, "--one", str(classes), str(per_class), way)
+def _seconds_of(step: Callable[[], object], calls: int = 3) -> float:
+    started = time.process_time()
+    for _ in range(calls):
+        step()
+    return (time.process_time() - started) / calls
+
+
+@cache
+def measured_alone(what: str, classes: int, per_class: int, way: str, most: int) -> float:
+    return in_own_process(__file__, "--alone", what, str(classes), str(per_class), way, str(most))
 
 
 OTHERS = {
@@ -135,38 +162,96 @@ OTHERS = {
     "contrastive": "pytorch-metric-learning, ContrastiveLoss",
     "proxy anchor": "pytorch-metric-learning, ProxyAnchorLoss",
 }
+STEP, MEMORY, RESELECTION = "A training step, time", "A training step, memory", "A reselection"
+BY_ROWS = "ours by rows"
 
 
-def measure(quick: bool, sizes: Sequence[int] = SIZES) -> list[Claim]:
+def against(classes: int, per_class: int, way: str, quick: bool, most: int) -> list[Claim]:
+    """Measure a step of ours and one of another way, and the memory of both."""
+    case, words, is_large = case_of(classes, per_class), OTHERS[way], classes >= LARGE
+    claims, ways = [], ("by rows", way)
+    if SET_BACK.exists() and not quick and is_large:
+        ours, theirs = (measured_alone("memory", classes, per_class, each, most) for each in ways)
+        note = f"inf: it died, wanting more than {most} GB." if math.isinf(theirs) else ""
+        claims.append(Claim(MEMORY, case, [(ours, theirs)], ours=BY_ROWS, theirs=words, note=note))
+        if math.isinf(theirs):
+            return claims
+    if classes * per_class > MOST_TOGETHER:
+        ours, theirs = (measured_alone("time", classes, per_class, each, most) for each in ways)
+        pairs = [(ours, theirs)]
+    else:
+        steps = [settled(classes, per_class, each) for each in ways]
+        pairs = [(a / 2, b / 2) for a, b in compare(*steps, repeats=3 if is_large else 5, calls=2)]
+    return [*claims, Claim(STEP, case, pairs, ours=BY_ROWS, theirs=words)]
+
+
+def reselection(classes: int, per_class: int) -> Claim:
+    training = Training(classes, per_class, "by rows")
+    pairs = compare(training.step, training.reselect, repeats=1 if classes >= LARGE else 3)
+    case = case_of(classes, per_class)
+    return Claim(RESELECTION, case, pairs, ours="a step", theirs="a reselection of all proxies")
+
+
+def growth(small: int, large: int, per_class: int) -> Claim:
+    steps = (settled(classes, per_class, "by rows") for classes in (small, large))
+    case = f"from {small:,} to {large:,} classes x {per_class}"
+    pairs = compare(*steps, repeats=5, calls=2)
+    most = large / small
+    return Claim("Growth of a step", case, pairs, ours="the smaller", theirs="the larger", at_most=most)
+
+
+def case_of(classes: int, per_class: int) -> str:
+    return f"{classes:,} classes x {per_class}"
+
+
+def measure(
+    quick: bool, sizes: Sequence[int] = SIZES, proxies: Sequence[int] = PROXIES, most: int = MOST_MEMORY
+) -> list[Claim]:
     claims: list[Claim] = []
-    for per_class in (1, 4):
-        fitting = [size for size in sizes[: 2 if quick else None] if size * per_class <= MOST_REFERENCES["by rows"]]
-        for classes in fitting:
-            case, is_large = f"{classes:,} classes x {per_class}", classes >= 100_000
-            for way, words in OTHERS.items():
-                if classes * per_class > MOST_REFERENCES[way] or (way == "proxy anchor" and per_class > 1):
-                    continue
-                ours, theirs = (settled(classes, per_class, each) for each in ("by rows", way))
-                pairs = compare(ours, theirs, repeats=3 if is_large else 5, calls=2)
-                claims.append(Claim("A training step, time", case, pairs, ours="ours by rows", theirs=words))
-                del ours, theirs  # a million proxies take gigabytes
-                if SET_BACK.exists() and not quick and is_large:
-                    peaks = [(memory_of(classes, per_class, "by rows"), memory_of(classes, per_class, way))]
-                    claims.append(Claim("A training step, memory", case, peaks, ours="ours by rows", theirs=words))
-            training = Training(classes, per_class, "by rows")
-            pairs = compare(training.step, training.reselect, repeats=1 if is_large else 3)
-            claims.append(Claim("A reselection", case, pairs, ours="a step", theirs="a reselection of all proxies"))
-            del training
-        for small, large in pairwise(fitting):
-            steps = (settled(classes, per_class, "by rows") for classes in (small, large))
-            pairs = compare(*steps, repeats=5, calls=2)
-            case = f"from {small:,} to {large:,} classes x {per_class}"
-            claims.append(Claim("Growth of a step", case, pairs, ours="the smaller", theirs="the larger", at_most=10.0))
+    sizes = sizes[: 2 if quick else None]
+    for per_class in proxies:
+        for classes in sizes:
+            for way in OTHERS:
+                if way != "proxy anchor" or per_class == 1:  # it has one proxy per class
+                    claims += against(classes, per_class, way, quick, most)
+            claims.append(reselection(classes, per_class))
+        claims += [growth(small, large, per_class) for small, large in pairwise(sizes)]
     return claims
 
 
+def show_costs(claims: Sequence[Claim]) -> None:
+    """Print what the claims are ratios of: seconds of this machine's processor, and gigabytes."""
+    ways = (BY_ROWS, *OTHERS.values())
+    costs: dict[tuple[str, str, str], float] = {}
+    for claim in claims:
+        ours, theirs = (statistics.median(side) for side in zip(*claim.pairs, strict=True))
+        costs[claim.title, claim.case, claim.theirs] = theirs
+        costs.setdefault((claim.title, claim.case, claim.ours), ours)
+    table = Table("case", "what", "a step [ms]", "memory [GB]", "a reselection [s]", title="On this machine")
+    for case in dict.fromkeys(claim.case for claim in claims if claim.title == RESELECTION):
+        for way in ways:
+            step, memory = (costs.get((title, case, way)) for title in (STEP, MEMORY))
+            chosen = costs.get((RESELECTION, case, "a reselection of all proxies")) if way == BY_ROWS else None
+            shown = (step and step * 1e3, memory and memory / 2**30, chosen)
+            table.add_row(case, way, *("" if value is None else f"{value:.3g}" for value in shown))
+    Console(width=140).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="the two smallest sizes: under a minute")
+    parser.add_argument("--classes", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--proxies", type=int, nargs="*", default=PROXIES, help="of a class")
+    parser.add_argument("--memory", type=int, default=MOST_MEMORY, help="GB after which a training counts as dead")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    claims = measure(options.quick, options.classes, options.proxies, options.memory)
+    show(claims)
+    show_costs(claims)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
-        one_peak(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    if sys.argv[1:2] == ["--alone"]:
+        alone(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], int(sys.argv[6]))
     else:
-        main(__doc__, measure)
+        main()

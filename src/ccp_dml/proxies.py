@@ -208,20 +208,23 @@ def select_in_chunks(
     place = clip_normalise if space == "normalised" else torch.Tensor.detach
     mine = holders.share_of(classes)
     first, start = None, 0
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    vectors = torch.empty(0)  # (c, P, D) of all own classes; joining those of chunks would hold them twice
+    found: list[tuple[Tensor, Tensor]] = []
     for chunk in chunks:
-        first = first_picks(classes, chunk.shape[1], generator)[mine] if first is None else first  # drawn for all
+        if first is None:
+            first = first_picks(classes, chunk.shape[1], generator)[mine]  # drawn for all: who chooses must not matter
+            vectors = chunk.new_empty(len(first), per_class, chunk.shape[2])
         own = slice(start, start + len(chunk))
         before = None if previous is None else place(previous[own])
         taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
-        vectors = _picked(chunk, taken)
-        found.append((vectors, taken, covering_radius(clip_normalise(chunk), clip_normalise(vectors))))
-        start += len(chunk)
+        picked = _picked(chunk, taken)
+        found.append((taken, covering_radius(clip_normalise(chunk), clip_normalise(picked))))
+        vectors[own], start = picked, start + len(chunk)
     if start != mine.stop - mine.start:
         raise ValueError(f"the pool's chunks hold {start} classes, but there are proxies of {mine.stop - mine.start}")
-    chosen, of_own, radii_of_own = zip(*found, strict=True)
-    all_taken, radii = (holders.gather_rows(each, chosen[0].device) for each in (of_own, radii_of_own))
-    return Selection(torch.cat(chosen), all_taken, float(radii.mean()))
+    of_own, radii_of_own = zip(*found, strict=True)
+    all_taken, radii = (holders.gather_rows(each, vectors.device) for each in (of_own, radii_of_own))
+    return Selection(vectors, all_taken, float(radii.mean()))
 
 
 def radii_of_first(pool: Tensor, taken: Tensor) -> Tensor:

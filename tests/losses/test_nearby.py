@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ccp_dml.functional.distances import NORMALISERS
-from ccp_dml.losses import ContrastiveLoss, nearby, pairs, reference_values
+from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, TripletLoss, nearby, pairs, reference_values
 from ccp_dml.losses.nearby import columns_above, columns_within
 
 
@@ -75,7 +75,8 @@ def test_nan_and_infinity_are_found():
     assert columns_within(a, r, "clip", 0.1).all()
 
 
-def test_looking_for_what_is_near_equals_looking_at_all_of_twenty_thousand_classes(monkeypatch):
+@pytest.mark.parametrize("loss", [ContrastiveLoss(0.1, 0.6), CosineContrastiveLoss(0.8), TripletLoss(0.3)])
+def test_looking_for_what_is_near_equals_looking_at_all_of_twenty_thousand_classes(monkeypatch, loss):
     draw = torch.Generator().manual_seed(5)
     classes = torch.nn.functional.normalize(torch.randn(20_000, 16, generator=draw, dtype=torch.float64), dim=1)
     labels = torch.randperm(20_000, generator=draw)[:8].repeat_interleave(2)
@@ -84,9 +85,9 @@ def test_looking_for_what_is_near_equals_looking_at_all_of_twenty_thousand_class
     for least in (1, 1 << 62):
         monkeypatch.setitem(pairs._PAIRS_WORTH_A_SEARCH, "cpu", least)
         embeddings, proxies = (2 * (classes[labels] + noise)).requires_grad_(), (3 * classes).requires_grad_()
-        loss = ContrastiveLoss(0.1, 0.6)(embeddings, labels, proxies, torch.arange(20_000))
-        loss.backward()
-        found.append((loss.detach(), embeddings.grad, proxies.grad))
+        value = loss(embeddings, labels, proxies, torch.arange(20_000))
+        value.backward()
+        found.append((value.detach(), embeddings.grad, proxies.grad))
     for blockwise, dense in zip(*found, strict=True):
         torch.testing.assert_close(blockwise, dense, rtol=0, atol=1e-12)
     touched = (found[1][2] != 0).any(1).sum()

@@ -54,6 +54,7 @@ DIVIDED_CASES = {
     "stale": ("ms-ccp", (*PROXIES, *STALE, "ccp.remembered_problems=2", "run.map_points=40")),
 }
 CASES_BY_NAME = CASES | DIVIDED_CASES
+ON_GLYPHS = (("c2", "64-true", 50), ("c2", "32-true", 15), ("ms", "32-true", 50))  # method, precision, steps
 STOPPED_AT = 27  # between the evaluations at 20 and 30
 
 
@@ -88,7 +89,7 @@ def train_all(root, features, stopped=None):
             shutil.copytree(stopped, root / "continued")
         processes.wait()
         found["continued"] = train_case(root / "continued", features, "c2-ccp", resume=True)
-    return found, first_steps_on_glyphs(root, 50, "64-true"), first_steps_on_glyphs(root, 15, "32-true")
+    return found, *(first_steps_on_glyphs(root, *case) for case in ON_GLYPHS)
 
 
 def train_divided(root, features, stopped=None):
@@ -111,16 +112,16 @@ def train_divided(root, features, stopped=None):
     return train_case(root / "whole again", features, "triplet-ccp", resume=True)
 
 
-def first_steps_on_glyphs(root, steps, precision):
+def first_steps_on_glyphs(root, method, precision, steps):
     """Take steps on images; return digests of the global batches, and the losses."""
     processes = current()
     settings = ["train.classes_per_batch=4", "train.images_per_class=4", "run.workers=0", "run.map_points=0"]
     settings.append(f"run.precision={precision}")
-    config = complete(resolve(["glyphs", "c2"], settings).config)
+    config = complete(resolve(["glyphs", method], settings).config)
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, load_glyphs(4, cache=root.parent))
     network = build_network(config.model, learned, 0)
     fabric = build_fabric("cpu", config.run.precision)
-    book = Logbook.open_new(root / f"glyphs {precision}", config, ["test"])
+    book = Logbook.open_new(root / f"glyphs {method} {precision}", config, ["test"])
     run = TrainingRun(config, fabric, network, learned, validation, book, Watcher(), processes)
     batches = []
     for _ in range(steps):
