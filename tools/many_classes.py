@@ -29,6 +29,8 @@ from ccp_dml.records.logbook import Logbook
 
 FEATURES, IMAGES, TEST_CLASSES, VALIDATION_CLASSES = 32, 2, 200, 500
 SETTINGS = (
+    "loss.positive_margin=0.2858",
+    "loss.negative_margin=0.5130",  # those of SOP: a batch feels few of so many proxies
     "optim.proxies_by_rows=true",
     "optim.decay_proxies=false",
     "optim.lr=0.001",

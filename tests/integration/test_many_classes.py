@@ -17,7 +17,7 @@ CLASSES = 3_000  # the losses look for the few proxies that count from 2,048 on
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(sys.platform != "linux", reason="proxies on disk need Linux")
 def test_killed_and_resumed_is_equal_to_the_last_bit_and_a_changed_bit_shows(tmp_path, capfd):
     assert kill_and_compare(tmp_path, CLASSES)

@@ -31,6 +31,8 @@ from ccp_dml.records import layout
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import read_problems
 
+PATIENT_SECONDS = 1800  # machines may be busy; only a hang reaches this
+
 
 def test_evaluation_and_reselection_are_equal_to_the_last_bit_at_sizes_that_do_not_divide(tmp_path):
     alone = evaluation_and_reselection()
@@ -94,7 +96,7 @@ def expected_number(value):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(PATIENT_SECONDS)
 @pytest.mark.parametrize("case", CASES)
 def test_two_and_four_processes_train_what_one_trains(trained, case):
     root, found = trained
@@ -125,7 +127,7 @@ def divided(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(PATIENT_SECONDS)
 @pytest.mark.parametrize("case", DIVIDED_CASES)
 def test_processes_that_share_the_proxies_train_what_one_trains(divided, case):
     for count in ("2", "4"):
