@@ -198,7 +198,8 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
 
 
 def next_commands(folder: Path, config: dict[str, Any]) -> list[str]:
-    """List what to type after training, and what for; a network of vectors has no images to index."""
+    """List what to type after training, and what for; a network of vectors has no images to index, and one that was
+    trained on every class has none to be scored on."""
     of_images = {
         f"ccp index {folder} IMAGES --out my.index": "makes your images searchable",
         "ccp serve my.index": "opens them as a search page",
@@ -206,8 +207,9 @@ def next_commands(folder: Path, config: dict[str, Any]) -> list[str]:
     of_any = {
         f"ccp export {folder} --out my-model": "for other machines and programs",
         f"ccp report {folder} OTHER_RUN": "compares runs",
-        f"ccp evaluate {folder} --json": "scores for scripts",
     }
+    if config["protocol"]["hold_out"] != "nothing":
+        of_any[f"ccp evaluate {folder} --json"] = "scores for scripts"
     shown = of_any if config["model"]["backbone"] == "identity" else of_images | of_any
     width = max(map(len, shown))
     return [f"{line:<{width}}   {use}" for line, use in shown.items()]

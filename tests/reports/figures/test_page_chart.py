@@ -36,6 +36,12 @@ def test_whole_ticks_have_no_fractions_and_equal_values_still_have_a_scale() -> 
         assert ticks[0] < value < ticks[-1]
 
 
+def test_values_that_differ_by_rounding_alone_are_drawn() -> None:
+    drawn = draw(chart((100, 1.0), (200, math.nextafter(1.0, 0.0)), (300, 1.0)))
+    assert drawn is not None
+    assert len({tick.text for tick in drawn.y_ticks}) == len(drawn.y_ticks) > 1
+
+
 def test_values_stand_where_the_ticks_say() -> None:
     drawn = draw(chart((100, 0.0), (200, 0.25), (300, 1.0)))
     assert drawn is not None

@@ -44,6 +44,8 @@ def test_every_class_trains_and_no_score_is_claimed(features, tmp_path, capsys):
     shown = capsys.readouterr()
     assert "learning from all 16 classes, so that no score can be measured" in " ".join(shown.err.split())
     assert "No score was measured" in shown.out
+    assert f"ccp evaluate {first} --json" in " ".join(shown.out.split())
+    assert f"ccp evaluate {final}" not in " ".join(shown.out.split())  # it would be refused
     before, result = (json.loads((folder / "result.json").read_text()) for folder in (first, final))
     assert (result["test"], result["validation"], result["raw"], result["start"]) == (None, None, None, None)
     assert result["steps"] == result["best_step"] == before["best_step"]
