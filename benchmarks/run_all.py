@@ -157,9 +157,9 @@ def main() -> None:
         )
         print(f"{shown}\n{taken}", flush=True)
         record[name] = json.loads(last) | {"busy": os.getloadavg()[1]}
-    if not options.quick:
-        RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        write_page(record)
+        if not options.quick:  # at once: who stops here keeps what was measured
+            RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            write_page(record)
 
 
 if __name__ == "__main__":
