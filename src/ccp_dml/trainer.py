@@ -108,6 +108,7 @@ class Trainer:
         after_evaluation: Callable[[Evaluation], None] | None = None,
     ) -> None:
         self.fabric, self.network, self.objective, self.optimizer = fabric, network, objective, optimizer
+        self.inner_network = getattr(network, "module", network)  # Fabric's wrapper does not know what mode this is in
         self.batches, self.evaluate, self.pull = batches, evaluate, pull
         self.evaluate_every, self.max_steps = evaluate_every, max_steps
         self.weight_decay, self.decayed, self.clip_norm = weight_decay, list(decayed), clip_norm
@@ -156,7 +157,8 @@ class Trainer:
         last = last if self.max_steps is None else min(last, self.max_steps)
         record: list[MeasuredPairs] = []
         while self.step < last:
-            self.network.train()  # every time: a look at the proxies' staleness leaves the network in inference mode
+            if not self.inner_network.training:  # an evaluation, or a look at the proxies' staleness, leaves it so
+                self.network.train()
             with recorded_pairs() if self.step == last - 1 else nullcontext(record) as record:
                 self.measured.append(self.take_step())
             self.step += 1

@@ -1,6 +1,7 @@
 """From a configuration to the objective of a step: what is built, what is refused, and what a checkpoint holds."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -394,3 +395,11 @@ def test_half_precision_that_only_gpus_have_is_not_replaced_by_another(monkeypat
             refuse_precision_of_gpus(device, "16-mixed")
         refuse_precision_of_gpus(device, "bf16-mixed")
     refuse_precision_of_gpus("cuda:0", "16-mixed")
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_only_where_there_are_gpus_torch_looks_for_them_by_their_library(monkeypatch, has_gpu):
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # as Fabric sets it
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    build_fabric("cpu", "32-true")
+    assert ("PYTORCH_NVML_BASED_CUDA_CHECK" in os.environ) == has_gpu

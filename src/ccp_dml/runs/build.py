@@ -258,6 +258,7 @@ def build_fabric(device: str, precision: Any) -> Fabric:
             "`ccp train` is what trains one network over several processes; start other commands without torchrun."
         )
     refuse_missing_device(device)
+    spare_search_for_gpus()
     kind, _, number = device.partition(":")
     in_precision = {"plugins": [TrueDouble()]} if precision == "64-true" else {"precision": precision}
     with warnings.catch_warnings():
@@ -265,6 +266,16 @@ def build_fabric(device: str, precision: Any) -> Fabric:
         if processes.count > 1:
             return fabric_of_many(processes, kind, number, in_precision)
         return Fabric(accelerator=kind, devices=[int(number)] if number else 1, **in_precision)
+
+
+def spare_search_for_gpus() -> None:
+    """Let torch ask its own runtime for GPUs where there are none, as it does in every step of an optimiser.
+
+    Fabric lets it ask NVIDIA's library instead, which keeps processes forkable on machines with GPUs. On others, it
+    looks for the library's file each time, which takes an eighth of the steps of a head on features.
+    """
+    if not torch.cuda.is_available():
+        os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
 
 
 def refuse_missing_device(device: str) -> None:
