@@ -32,7 +32,7 @@ INTRODUCTION = """# Performance
 
 How many times as long another way takes on the same inputs with the same results, as a median over repeats in turns in
 one process, with its quartiles. Times are those of the processor, on one thread. `make bench` measures all of it on
-your machine, in about half an hour, and writes this page; the scripts are in `benchmarks/`. Absolute times are not
+your machine, in about three quarters of an hour, and writes this page; the scripts are in `benchmarks/`. Absolute times are not
 claimed.
 
 **Does fast code change results?** Every fast path computes the same formula, in another order: scores of evaluations
