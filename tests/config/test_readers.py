@@ -48,6 +48,7 @@ UNREAD = {
     "model.freeze_backbone=true": "features c2",
     "model.train_from=layer4": "features c2",
     "model.cache_features=false": "cub c2",
+    "model.feature_precision=single": "cub c2",
     "optim.proxy_lr_factor=2": "cub c2-xbm",
     "optim.decay_proxies=false": "cub c2",
     "optim.proxies_by_rows=true": "cub c2",

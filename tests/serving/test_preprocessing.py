@@ -97,5 +97,9 @@ def test_what_is_no_picture_says_what_would_be(wrong):
 def test_messages_name_an_item(large_photo):
     assert name_of(large_photo, 3) == str(large_photo)
     assert name_of(np.zeros(2), 3) == "ndarray at position 3"
-    assert isinstance(unusable("a.jpg", 0, FileNotFoundError()), UserError)
-    assert "cannot embed a.jpg (there is no such file)" in str(unusable("a.jpg", 0, FileNotFoundError()))
+    alone, among_others = (unusable(items, 0, FileNotFoundError()) for items in (["a.jpg"], ["a.jpg", "b.jpg"]))
+    for error in (alone, among_others):
+        assert isinstance(error, UserError)
+        assert "cannot embed a.jpg (there is no such file)" in str(error)
+    assert "skip" in str(among_others)
+    assert "skip" not in str(alone)  # nothing would be left

@@ -198,8 +198,10 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
 
 
 def next_commands(folder: Path, config: dict[str, Any]) -> list[str]:
-    """List what to type after training, and what for; a network of vectors has no images to index, and one that was
-    trained on every class has none to be scored on."""
+    """List what to type after training, and what for.
+
+    A network of vectors has no images to index, and one that was trained on every class has none to be scored on.
+    """
     of_images = {
         f"ccp index {folder} IMAGES --out my.index": "makes your images searchable",
         "ccp serve my.index": "opens them as a search page",
