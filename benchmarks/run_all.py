@@ -32,8 +32,8 @@ INTRODUCTION = """# Performance
 
 How many times as long another way takes on the same inputs with the same results, as a median over repeats in turns in
 one process, with its quartiles. Times are those of the processor, on one thread. `make bench` measures all of it on
-your machine, in about three quarters of an hour, and writes this page; the scripts are in `benchmarks/`. Absolute times are not
-claimed.
+your machine, in about three quarters of an hour, and writes this page; the scripts are in `benchmarks/`. Absolute times
+are not claimed.
 
 **Does fast code change results?** Every fast path computes the same formula, in another order: scores of evaluations
 are the same to all digits, values and gradients of losses to the last few. A training amplifies last digits, as it does
