@@ -149,6 +149,15 @@ def test_a_checkpoint_with_other_entries_is_refused(part):
         refuse_other_version(found, own)
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_first_problem_with_proxies_is_pulled_to_the_start_only_where_that_is_wanted(assemble, wanted):
+    settings = (f"ccp.pull_to_start={str(wanted).lower()}", "ccp.start_step=2", "train.evaluate_every=2")
+    run = assemble("run", "c2-ccp", *settings, "train.max_steps=4", "ccp.patience=9")
+    run.run()
+    assert [start.step for start in run.projections.starts] == [0, 2]
+    assert bool(run.projections.pull.anchor) == wanted
+
+
 def test_proxies_that_moved_lose_their_moments(assemble):
     run = assemble("run", "c2-ccp", "ccp.reset_moments=true")
     run.run()
