@@ -137,11 +137,11 @@ def paired_difference(scores: Mapping[Pair, float], baseline: Mapping[Pair, floa
 
 def mean_interval(found: Spread) -> tuple[float, float] | None:
     """Compute the 95 % confidence interval of a mean by Student's t; None for a single value."""
-    from scipy import stats  # takes a while to import, and an evaluation does without
+    from scipy import special  # takes a while to import, and an evaluation does without
 
     if found.sd is None:
         return None
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, found.n - 1)) * found.sd / sqrt(found.n)
+    reach = float(special.stdtrit(found.n - 1, (1 + CONFIDENCE) / 2)) * found.sd / sqrt(found.n)
     return found.mean - reach, found.mean + reach
 
 

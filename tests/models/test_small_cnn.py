@@ -99,3 +99,25 @@ def test_convolutions_of_small_maps_are_convolutions(kernel: int, padding: int, 
         strict=True,
     ):
         torch.testing.assert_close(found, expected)
+
+
+def test_small_maps_have_second_derivatives() -> None:
+    torch.manual_seed(0)
+    layer = SmallMapConv(2, 3, 1).double()
+    maps = torch.randn(2, 2, 2, 2, dtype=torch.float64, requires_grad=True)
+
+    def convolved(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(layer, {"weight": weight}, (x,))
+
+    assert torch.autograd.gradgradcheck(convolved, (maps, layer.weight))
+
+
+def test_small_maps_in_mixed_precision() -> None:
+    torch.manual_seed(0)
+    layer, maps = SmallMapConv(4, 3, 1), torch.randn(2, 4, 2, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = layer(maps)
+    assert output.dtype == torch.bfloat16
+    output.sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype == torch.float32

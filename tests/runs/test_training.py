@@ -1,9 +1,12 @@
 """Which classes training gets to see (D27, D28), and what is refused before it says what it will do."""
 
 import json
+import subprocess
+import sys
 from typing import ClassVar
 
 import pytest
+import torch
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.config.schema import ProtocolConfig
@@ -13,7 +16,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.datasets import classes_to_learn_and_to_select_on
 from ccp_dml.runs.loss_arguments import complete
-from ccp_dml.runs.training import train
+from ccp_dml.runs.training import prepare_torch, train
 from ccp_dml.runs.watcher import Watcher
 
 
@@ -71,3 +74,27 @@ def test_what_is_not_there_is_told_before_anything_is_announced(features, tmp_pa
     with pytest.raises(UserError, match=message):
         train(config, Logbook.open_new(tmp_path / "run", config, ["test"]), Listener())
     assert Listener.said == []
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_torch_is_as_deterministic_as_asked_and_fills_no_memory(deterministic, monkeypatch):
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        prepare_torch(resolve(["glyphs", "c2"], [f"run.deterministic={deterministic}".lower()]).config)
+        assert torch.are_deterministic_algorithms_enabled() == deterministic
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=True)
+
+
+def test_our_own_networks_train_without_what_takes_long_to_import():
+    code = (
+        "import sys\n"
+        "from ccp_dml.models.backbones import create_backbone\n"
+        "import ccp_dml.runs.training\n"
+        "create_backbone('small_cnn')\n"
+        "sys.exit(', '.join({'timm', 'scipy.stats', 'sklearn'} & set(sys.modules)) or 0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr

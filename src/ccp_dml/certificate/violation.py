@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from scipy import stats
+from scipy import special  # scipy.stats holds the same, and takes seconds to import
 from torch import Tensor
 
 from ccp_dml.certificate import sampling
@@ -30,8 +31,8 @@ def clopper_pearson(hits: int, draws: int, confidence: float) -> Interval:
     if not 0 <= hits <= draws:
         raise ValueError(f"hits must lie between 0 and the {draws} draws, got {hits}")
     tail = (1 - confidence) / 2
-    low = float(stats.beta.ppf(tail, hits, draws - hits + 1)) if hits > 0 else 0.0
-    high = float(stats.beta.ppf(1 - tail, hits + 1, draws - hits)) if hits < draws else 1.0
+    low = float(special.betaincinv(hits, draws - hits + 1, tail)) if hits > 0 else 0.0
+    high = float(special.betaincinv(hits + 1, draws - hits, 1 - tail)) if hits < draws else 1.0
     return Interval(low, high)
 
 
@@ -43,7 +44,8 @@ def quantile_interval(values: Tensor, level: float, confidence: float) -> Interv
     _check_confidence(confidence)
     tail, draws = (1 - confidence) / 2, len(values)
     ordered = torch.sort(values).values
-    first, last = (int(stats.binom.ppf(part, draws, level)) for part in (tail, 1 - tail))
+    up_to = special.bdtr(np.arange(draws + 1), draws, level)  # the chance of at most 0, 1, ... of them
+    first, last = (int(place) for place in np.searchsorted(up_to, [tail, 1 - tail]))
     return Interval(
         low=float(ordered[first - 1]) if draws and first >= 1 else None,
         high=float(ordered[last]) if last < draws else None,

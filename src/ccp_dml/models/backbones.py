@@ -8,7 +8,6 @@ are how the names of entries in published weight files begin that belong to a cl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +33,8 @@ FROM_SCRATCH = frozenset({"resnet20v2", "small_cnn", IDENTITY})
 
 def list_backbones() -> list[str]:
     """List every name that `create_backbone` takes: ours, then timm's."""
+    import timm  # takes a second, which our own networks do without
+
     return [*BACKBONES, IDENTITY, *timm.list_models()]
 
 
@@ -111,6 +112,10 @@ def _refuse_without_width(backbone: nn.Module, name: str) -> None:
 
 def refuse_unknown(name: str) -> None:
     """Raise if there is no backbone, or no weights, of that name."""
+    if name in BACKBONES or name == IDENTITY:
+        return
+    import timm
+
     architecture, _, tag = name.partition(".")
     known = list_backbones()
     if architecture not in known:

@@ -1,6 +1,7 @@
 """A small residual network for small grey images, quick on a processor and quick to train from scratch."""
 
-from itertools import pairwise
+from itertools import pairwise, product
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -79,35 +80,60 @@ class ResidualBlock(nn.Module):
 
 
 class SmallMapConv(nn.Conv2d):
-    """A convolution that is one matrix product on maps of 2 x 2, where libraries for convolutions are slow.
+    """A convolution that is one matrix product on maps of 2 x 2, where a processor's convolutions are slow.
 
     There, a kernel of 2 x 2 without padding meets the whole map once. One of 3 x 3 with padding 1 meets it once for
     each of the four positions of its output, with those four of its nine weights that do not fall on the padding.
     """
 
-    met: Tensor
-
     def __init__(self, channels: int, kernel: int, padding: int = 0) -> None:
         super().__init__(channels, channels, kernel, padding=padding, bias=False)
-        self.side = kernel - 1  # of the output, on such a map
-        self.register_buffer("met", weights_met(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, h, w) -> (B, C, h', w')."""
-        if x.shape[2:] != (2, 2):
+        if x.shape[2:] != (2, 2) or x.device.type != "cpu":
             return super().forward(x)
-        if self.side == 1:
-            matrix = self.weight.flatten(1)
-        else:
-            matrix = (self.weight.flatten(2) @ self.met).unflatten(2, (4, 4)).transpose(1, 2).flatten(2).flatten(0, 1)
-        return F.linear(x.flatten(1), matrix).unflatten(1, (self.out_channels, self.side, self.side))
+        if self.kernel_size == (2, 2):
+            return F.linear(x.flatten(1), self.weight.flatten(1))[..., None, None]
+        by_position = F.linear(x.flatten(2).transpose(1, 2).flatten(1), _Unrolled.apply(self.weight))  # (B, 4 C)
+        return by_position.unflatten(1, (4, self.out_channels)).transpose(1, 2).unflatten(2, (2, 2)).contiguous()
 
 
-def weights_met() -> Tensor:
-    """Tell (9, 16) which of 3 x 3 weights an output's position of a 2 x 2 map lays on an input's: 1 there, else 0."""
-    rows, columns = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])  # of the four positions
-    weights = 3 * (rows - rows.unsqueeze(1) + 1) + columns - columns.unsqueeze(1) + 1  # (4 outputs, 4 inputs)
-    return F.one_hot(weights.flatten(), 9).T.float()
+# For each of the 4 x 4 pairs of an output's and an input's position: row and column of the weight that joins them.
+_JOINING = [(out, of, 1 + of // 2 - out // 2, 1 + of % 2 - out % 2) for out, of in product(range(4), repeat=2)]
+
+
+class _Unrolled(torch.autograd.Function):
+    """Weights (C', C, 3, 3) as the matrix (4 C', 4 C) between the positions of two maps of 2 x 2."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor) -> Tensor:  # noqa: ARG004 torch hands it over
+        planes = weight.permute(2, 3, 0, 1).contiguous()  # copies of whole planes are quick, of single weights slow
+        outputs, inputs = weight.shape[:2]
+        matrix = weight.new_empty(4, outputs, 4, inputs)
+        for out, of, row, column in _JOINING:
+            matrix[out, :, of] = planes[row, column]
+        return matrix.view(4 * outputs, 4 * inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
+        return cast(Tensor, _RolledUp.apply(grad))
+
+
+class _RolledUp(torch.autograd.Function):
+    """The sums (C', C, 3, 3) of the entries of a matrix (4 C', 4 C) that are the same weight."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor) -> Tensor:  # noqa: ARG004
+        outputs, inputs = (side // 4 for side in matrix.shape)
+        matrix, planes = matrix.reshape(4, outputs, 4, inputs), matrix.new_zeros(3, 3, outputs, inputs)
+        for out, of, row, column in _JOINING:
+            planes[row, column] += matrix[out, :, of]
+        return planes.permute(2, 3, 0, 1).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
+        return cast(Tensor, _Unrolled.apply(grad))
 
 
 def _activated(channels: int) -> list[nn.Module]:

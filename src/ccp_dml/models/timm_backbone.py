@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -68,6 +67,8 @@ class TimmBackbone(nn.Module):
 
 
 def _create(name: str, global_pool: str | None, pretrained: bool = False) -> nn.Module:
+    import timm  # takes a second, which our own networks do without
+
     return timm.create_model(name, pretrained=pretrained, num_classes=0, global_pool=global_pool)
 
 

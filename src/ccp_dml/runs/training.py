@@ -218,6 +218,8 @@ def prepare_torch(config: Config) -> None:
     """Set torch's global switches, so that the same configuration gives the same result."""
     torch.manual_seed(derive_seed(config.run.seed, "layers that draw while they train"))
     torch.use_deterministic_algorithms(config.run.deterministic, warn_only=True)
+    # Torch would also fill all new memory with NaN, for code that reads what it has not written: 4 % of a step.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if config.run.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
