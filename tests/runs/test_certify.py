@@ -1,6 +1,7 @@
 """From a run to its certificate; what a person may ask of it is in tests/commands/test_certify.py."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.data.labelled import TestSet
 from ccp_dml.errors import UserError
 from ccp_dml.losses import ContrastiveLoss, TripletLoss
+from ccp_dml.records.embeddings import save_embedded
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.certify import (
     CertificateOptions,
@@ -19,8 +21,10 @@ from ccp_dml.runs.certify import (
     embed_part,
     proxies_of_problem,
     settle_constraint,
+    stored_test,
 )
 from ccp_dml.runs.datasets import build_data
+from ccp_dml.runs.scoring import embed_test
 from ccp_dml.runs.watcher import Watcher
 
 THRESHOLD = Threshold(0.01, 0.6, Interval(0.5, 0.7))
@@ -85,6 +89,17 @@ def test_the_draw_depends_on_the_seed_and_on_the_name_of_the_set(embedding):
     assert not torch.equal(drawn(), drawn("validation"))
 
 
+def test_what_is_embedded_already_is_not_embedded_again(embedding):
+    config, network, halves = embedding
+    sides, options = [halves.test.queries, halves.train], CertificateOptions(pairs=20)
+    known = embed_test(config, network, TestSet(*sides))
+    vectors = [found for found, _ in known.sides()]
+    expected = embed_part(config, network, sides, "test", options)
+    found = embed_part(config, torch.nn.Identity(), sides, "test", options, vectors)
+    torch.testing.assert_close(found.embeddings, expected.embeddings)
+    assert torch.equal(found.labels, expected.labels)
+
+
 def test_queries_and_gallery_are_two_sides_of_a_set(embedding):
     _, _, halves = embedding
     queries = halves.test.queries
@@ -103,3 +118,22 @@ def test_a_finished_run_is_certified_again(photo_run):
     written = json.loads((folder / "certificate.json").read_text())
     again = certify_run(folder, CertificateOptions(), Watcher())
     assert json.loads(json.dumps(again)) == written
+    moved = certify_run(folder, CertificateOptions(), Watcher(), ["run.workers=0"])  # embeds the test half anew
+    assert moved["sets"]["test"]["images"] == written["sets"]["test"]["images"]
+    assert moved["constraint"] == written["constraint"]
+
+
+def test_stored_embeddings_are_those_of_the_run_or_none(embedding, tmp_path):
+    config, network, halves = embedding
+    test, with_gallery = halves.test, TestSet(halves.test.queries, halves.train)
+    assert stored_test(tmp_path, test) is None, "there is no file"
+    save_embedded(tmp_path, embed_test(config, network, test))
+    stored = stored_test(tmp_path, test)
+    assert stored is not None
+    assert torch.equal(stored.queries[0], embed_test(config, network, test).queries[0])
+    assert stored_test(tmp_path, with_gallery) is None, "the gallery is missing"
+    fewer = replace(test.queries, positions=test.queries.positions[1:], labels=test.queries.labels[1:])
+    assert stored_test(tmp_path, TestSet(fewer)) is None, "these are other images"
+    save_embedded(tmp_path, embed_test(config, network, with_gallery))
+    assert stored_test(tmp_path, with_gallery) is not None
+    assert stored_test(tmp_path, test) is None, "the gallery is too much"

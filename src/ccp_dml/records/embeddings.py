@@ -20,6 +20,10 @@ class EmbeddedTest:
     queries: tuple[Tensor, Tensor]
     references: tuple[Tensor, Tensor] | None
 
+    def sides(self) -> list[tuple[Tensor, Tensor]]:
+        """List the queries and, where there is one, the gallery."""
+        return [self.queries] if self.references is None else [self.queries, self.references]
+
 
 def save_embedded(folder: Path, test: EmbeddedTest) -> None:
     """Write the embeddings into the folder of their run."""

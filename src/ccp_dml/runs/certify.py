@@ -25,6 +25,7 @@ from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
 from ccp_dml.records.checksums import replace_document
 from ccp_dml.records.code_copies import GROUPS
+from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import read_problem
 from ccp_dml.records.run_folder import RunFolder
@@ -78,13 +79,24 @@ def sides_of(part: TestSet) -> list[LabelledSet]:
 
 
 def write_certificate(
-    config: Config, logbook: Logbook, network: Embedder, parts: Parts, best_step: int, options: CertificateOptions
+    config: Config,
+    logbook: Logbook,
+    network: Embedder,
+    parts: Parts,
+    test: EmbeddedTest | None,
+    best_step: int,
+    options: CertificateOptions,
 ) -> dict[str, Any] | None:
     """Certify `network`, the best one of the run, found at `best_step`; return what was written into the run's folder.
 
-    Returns None, and writes nothing, if neither options nor loss nor validation pairs say what to measure.
+    `test` is the test half as the network embeds it, if that is known already. Returns None, and writes nothing, if
+    neither options nor loss nor validation pairs say what to measure.
     """
-    embedded = {name: embed_part(config, network, sides, name, options) for name, sides in parts.sides().items()}
+    known = {} if test is None else {"test": [vectors for vectors, _ in test.sides()]}
+    embedded = {
+        name: embed_part(config, network, sides, name, options, known.get(name))
+        for name, sides in parts.sides().items()
+    }
     loss = build_loss(config.loss, LossContext(len(parts.learned.class_names), config.model.embedding_dim))
     threshold = choose_threshold(embedded["validation"], options.false_match_rate, options.confidence)
     constraint = settle_constraint(loss, options, threshold)
@@ -108,19 +120,27 @@ def write_certificate(
 
 
 def embed_part(
-    config: Config, network: Embedder, sides: Sequence[LabelledSet], name: str, options: CertificateOptions
+    config: Config,
+    network: Embedder,
+    sides: Sequence[LabelledSet],
+    name: str,
+    options: CertificateOptions,
+    known: Sequence[Tensor] | None = None,
 ) -> EmbeddedSet:
     """Embed as many images of the set `name` as the wanted pairs take, normalised as the loss normalises them.
 
-    Queries and gallery are one set here: a pair's distance does not depend on which of the two is the query.
+    Queries and gallery are one set here: a pair's distance does not depend on which of the two is the query. `known`
+    are the embeddings (n, D) of all images of each side, where they need not be made once more.
     """
     all_labels = torch.cat([side.labels for side in sides])
     rows = draw_images(all_labels, 2 * options.pairs, generator(options.seed, "certificate images", name))
     embeddings, start = [], 0
-    for side in sides:
+    for number, side in enumerate(sides):
         own = rows[(rows >= start) & (rows < start + len(side))] - start
-        workers = loader_processes(config.run.workers, side.source)
-        if len(own):
+        if known is not None:
+            embeddings.append(known[number][own.to(known[number].device)])
+        elif len(own):
+            workers = loader_processes(config.run.workers, side.source)
             embeddings.append(embed(network, load_rows(side, own, None, config.run.evaluation_batch, workers))[0])
         start += len(side)
     normalise = NORMALISERS[checked_arguments(config.loss).get("normalise", "none")]  # most have nothing left to do
@@ -154,6 +174,18 @@ def proxies_of_problem(folder: Path, problem: int) -> Mapping[str, Tensor]:
     return dict(zip(problem_map.train.class_names, problem_map.converged, strict=True))
 
 
+def stored_test(folder: Path, test: TestSet) -> EmbeddedTest | None:
+    """Read how the run embedded its test half, unless the file is gone or its labels are others than `test` has."""
+    if not (folder / layout.TEST_EMBEDDINGS).exists():
+        return None
+    stored = load_embedded(folder)
+    found, wanted = stored.sides(), sides_of(test)
+    same = len(found) == len(wanted) and all(
+        torch.equal(labels, side.labels) for (_, labels), side in zip(found, wanted, strict=True)
+    )
+    return stored if same else None
+
+
 @naming_keys("data")
 def certify_run(
     folder: Path,
@@ -184,7 +216,9 @@ def certify_run(
     network = load_network(logbook, config, test)
     parts = Parts(learned, validation, test)
     try:
-        certificate = write_certificate(config, logbook, network, parts, best["step"], options)
+        certificate = write_certificate(
+            config, logbook, network, parts, None if settings else stored_test(folder, test), best["step"], options
+        )
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror or error}); copy the run elsewhere.") from None
     if certificate is None:

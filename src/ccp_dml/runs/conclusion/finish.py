@@ -36,7 +36,7 @@ def finish_run(
     }
     save_embedded(logbook.folder, embedded)
     write_report_data(logbook.folder, shown, embedded, parts.learned, parts.validation)
-    write_certificate(config, logbook, network, parts, facts["best_step"], CertificateOptions())
+    write_certificate(config, logbook, network, parts, embedded, facts["best_step"], CertificateOptions())
     write_classes_page_and_result(logbook, parts, result)
     return result
 
