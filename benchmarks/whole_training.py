@@ -29,7 +29,7 @@ from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.loss_arguments import checked_arguments, complete
-from ccp_dml.runs.training import train_on_classes
+from ccp_dml.runs.training import prepare_torch, train_on_classes
 from ccp_dml.runs.watcher import Watcher
 
 GOAL = 10
@@ -86,7 +86,8 @@ def features(steps: int, every: int) -> Scene:
 
 
 def our_training(scene: Scene) -> float:
-    """Train, and return the best MAP@R."""
+    """Train as `ccp train` does, deterministically, and return the best MAP@R."""
+    prepare_torch(scene.config)
     with tempfile.TemporaryDirectory() as scratch:
         logbook = Logbook.open_new(Path(scratch, "run"), scene.config, ["benchmark"])
         _, facts = train_on_classes(
@@ -96,7 +97,8 @@ def our_training(scene: Scene) -> float:
 
 
 def their_training(scene: Scene) -> float:
-    """Train, and return the best MAP@R."""
+    """Train as the peer does, with torch as it is by default, and return the best MAP@R."""
+    torch.use_deterministic_algorithms(False)
     config, cpu = scene.config, torch.device("cpu")
     margins = checked_arguments(config.loss)
     network = build_network(config.model, scene.learned, config.run.seed)
