@@ -187,8 +187,10 @@ def test_filters_narrow_the_results(open_page, index, query):
         )
         return wanted
 
+    assert "images of other classes, up to" in page.locator("#summary").inner_text()
     page.get_by_label("Only this class").select_option("red")
     assert len(wait_for('label = "red"')) == 8
+    assert "among the images of other classes that fit the conditions" in page.locator("#summary").inner_text()
     page.get_by_label("year").select_option(label="2001")
     assert len(wait_for('label = "red" and year = 2001')) == 4
     page.get_by_label("Only this class").select_option("")

@@ -2,8 +2,9 @@
 
 import pytest
 
+from ccp_dml.config.layers import resolve
 from ccp_dml.errors import UserError
-from ccp_dml.studies.search.storage import TrialStore
+from ccp_dml.studies.search.storage import TrialStore, search_name
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,11 @@ def test_a_search_whose_recipe_was_changed_is_refused(tmp_path):
         TrialStore(tmp_path, None, "after").open()
     address = f"sqlite:///{tmp_path / 'shared.db'}"
     assert [TrialStore(tmp_path, address, name).open().study_name for name in ("one", "two")] == ["one", "two"]
+
+
+def test_a_search_has_the_name_that_versions_without_the_later_settings_gave_it():
+    def named(*settings):
+        return search_name("glyphs", "c2-ccp", resolve(["glyphs", "c2-ccp"], list(settings)).config, "contents")
+
+    assert named() == "ccp-search-glyphs-c2-ccp-2a71c77ff568"
+    assert named("ccp.pull_to_start=false") != named()

@@ -60,13 +60,15 @@ async function search() {
   if (state.query.id !== undefined) form.set("id", state.query.id);
   else form.set("image", state.query.file, state.query.file.name || "picture");
   form.set("k", get("k").value);
-  form.set("where", condition());
+  const conditions = condition();
+  form.set("where", conditions);
   say("Searching …");
   const begun = performance.now();
   try {
     const answer = await ask("/search", { method: "POST", body: form });
     if (number !== state.search) return;
     state.results = answer.results;
+    state.conditions = conditions;
     if (answer.query) {
       get("truth").value = answer.query.label ?? "";
       get("query-name").textContent = [answer.query.label, answer.query.path].filter(Boolean).join(" · ");
@@ -193,9 +195,12 @@ function drawLine() {
     const percent = get("rate-text").textContent;
     // The rate is of pairs, not of results: what it comes to in an index of this size belongs to an honest sentence.
     const expected = Math.round(threshold.rate * state.facts.count).toLocaleString("en");
+    const among = state.conditions
+      ? " among the images of other classes that fit the conditions."
+      : `: among ${state.facts.count.toLocaleString("en")} images of other classes, up to ${expected}.`;
     text +=
       `${inside} of ${items.length} lie left of the line. Everything left of this line counts as the same class, with at most ${percent} ` +
-      `false matches: among ${state.facts.count.toLocaleString("en")} images of other classes, up to ${expected}.`;
+      `false matches${among}`;
     const line = make("li", "line", `distance ${threshold.distance.toFixed(3)} · at most ${percent} false matches before this line`);
     items.forEach((item, place) => item.classList.toggle("beyond", place >= inside));
     if (inside < items.length) items[inside].before(line);
