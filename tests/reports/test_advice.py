@@ -37,7 +37,7 @@ def only(found: list[Advice]) -> Advice:
 APPLY = {
     "few-validation-classes": (case(0, outline={"validation_classes": 2}), "Only 2 classes validate"),
     "enlarged-images": (
-        case(0, {"data.crop": 227}, {"image_side": 105}),
+        case(0, {"data.crop": 227, "model.pretrained": False}, {"image_side": 105}),
         "Images of 105 px are enlarged to 227, which costs time and adds no detail. Set data.crop=104 and data.resize=",
     ),
     "fine-tuning-rate": (
@@ -86,6 +86,8 @@ def test_the_best_that_is_the_first_is_told_after_five_evaluations():
         case(0, {"model.pretrained": False, "model.weights": "x", "optim.lr": 1e-5}),
         case(0, {"model.pretrained": False, "optim.lr": 1e-3}),
         case(0, outline={"validation_classes": 3, "image_side": 150}),
+        case(0, {"data.crop": 224}, {"image_side": 128}),  # pretrained: better than the images as they are
+        case(0, {"data.crop": 224, "model.pretrained": False, "model.weights": "x"}, {"image_side": 128}),
         case(0, {"protocol.hold_out": "images"}, {"validation_classes": 2}),
         case(2, active_negatives=0.0),
         case(4, active_negatives=0.0, active_positives=0.0),

@@ -67,6 +67,11 @@ class Case:
     def score(self, row: Row | None) -> float | None:
         return None if row is None else number(row.get("map_at_r"))
 
+    def from_scratch(self) -> bool:
+        """Tell whether a network starts from random weights; a head on features has none that could."""
+        trained_before = self.settings.get("model.pretrained") or self.settings.get("model.weights")
+        return not trained_before and self.settings.get("model.backbone") not in (None, "identity")
+
     def now(self, key: str) -> str:
         """Quote a setting: "optim.lr (now 1e-05)"."""
         return f"{key} (now {self.settings.get(key)})"
@@ -95,8 +100,9 @@ def few_validation_classes(case: Case) -> Advice | None:
 
 
 def enlarged_images(case: Case) -> Advice | None:
+    """Speak of networks from scratch alone: one that was trained on large images scores better on enlarged ones."""
     side, crop = number(case.outline.get("image_side")), number(case.settings.get("data.crop"))
-    if side is None or crop is None or crop < LEAST_ENLARGED * side:
+    if side is None or crop is None or crop < LEAST_ENLARGED * side or not case.from_scratch():
         return None
     fitting = 8 * round(side / 8)
     return Advice(
@@ -108,14 +114,12 @@ def enlarged_images(case: Case) -> Advice | None:
 
 
 def fine_tuning_rate(case: Case) -> Advice | None:
-    settings, rate = case.settings, number(case.settings.get("optim.lr"))
-    pretrained = settings.get("model.pretrained") or settings.get("model.weights")
-    backbone = settings.get("model.backbone")
-    if pretrained or backbone in (None, "identity") or rate is None or rate >= FINE_TUNING_RATE:
+    rate = number(case.settings.get("optim.lr"))
+    if rate is None or rate >= FINE_TUNING_RATE or not case.from_scratch():
         return None
     return Advice(
         "fine-tuning-rate",
-        f"{backbone} starts from random weights, and optim.lr={rate:g} is a rate for fine-tuning: it hardly learns. "
+        f"{case.settings['model.backbone']} starts from random weights, and optim.lr={rate:g} is a rate for fine-tuning: it hardly learns. "
         "Set optim.lr=1e-3, or model.pretrained=true for a backbone that has weights.",
         "optim.lr",
     )
