@@ -4,7 +4,7 @@ import pytest
 from support.made_up_runs import write_run
 
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.gain import gain_over_raw, help_text, progress_text, raw_name
+from ccp_dml.reports.gain import did_harm, gain_over_raw, help_text, progress_text, raw_name
 
 
 def run_with(tmp_path, raw, test):
@@ -26,16 +26,42 @@ def test_the_page_answers_whether_it_helped(tmp_path, raw, test, words):
     assert words in help_text(run)
     assert gain_over_raw(run) == pytest.approx(test - raw)
     assert raw_name(run) == "raw resnet50"
+    assert did_harm(run) == ("harm" in words)
 
 
 def test_a_loss_in_one_score_and_a_gain_in_the_other_are_both_said(tmp_path):
     run = run_with(tmp_path, 0.829, 0.810)
     run = replace(run, result=run.result | {"raw": run.result["raw"] | {"map_at_r": 0.360}})
     run = replace(run, result=run.result | {"test": run.result["test"] | {"map_at_r": 0.378}})
+    assert help_text(run).startswith(
+        "Training helped and harmed: on unseen classes the nearest image is right less often (P@1 82.9 -> 81.0, 1.9 "
+        "points less than raw resnet50), but all images of a class are nearer (MAP@R 36.0 -> 37.8). To gain in both: "
+    )
+    swapped = replace(run, result=run.result | {"raw": run.result["test"] | {"network": "raw resnet50"}})
+    swapped = replace(swapped, result=swapped.result | {"test": run.result["raw"]})
+    assert help_text(swapped).startswith(
+        "Training helped and harmed: on unseen classes the nearest image is right more often (P@1 81.0 -> 82.9, 1.9 "
+        "points more than raw resnet50), but all images of a class are farther (MAP@R 37.8 -> 36.0). To gain in both: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("map_at_r", "words"),
+    [
+        (0.773, "Training did harm: on unseen classes the nearest image is right as often as with raw resnet50"),
+        (0.8054, "Training changed nothing: P@1 100.0 -> 100.0"),
+        (0.831, "Training helped: on unseen classes the nearest image is right as often as with raw resnet50"),
+    ],
+)
+def test_where_the_nearest_image_cannot_tell_all_images_do(tmp_path, map_at_r, words):
+    run = run_with(tmp_path, 1.0, 1.0)
+    run = replace(run, result=run.result | {"raw": run.result["raw"] | {"map_at_r": 0.805}})
+    run = replace(run, result=run.result | {"test": run.result["test"] | {"map_at_r": map_at_r}})
     text = help_text(run)
-    assert "helped and harmed" in text
-    assert "P@1 82.9 -> 81.0, 1.9 points less than raw resnet50" in text
-    assert "MAP@R 36.0 -> 37.8" in text
+    assert did_harm(run) == ("harm" in words)
+    assert words in text
+    assert ("nothing" in words) or f"(MAP@R 80.5 -> {100 * map_at_r:.1f})" in text
+    assert ("train it in another way" in text) == ("harm" in words)
 
 
 def test_a_run_with_a_frozen_backbone_is_not_advised_to_freeze_it(tmp_path):

@@ -174,7 +174,7 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
     """Print the scores, where the files are, and what to type next."""
     from ccp_dml.records import layout
     from ccp_dml.records.run_folder import RunFolder
-    from ccp_dml.reports.gain import gain_over_raw, help_text
+    from ccp_dml.reports.gain import did_harm, help_text
     from ccp_dml.reports.sections.overview import no_score_text
     from ccp_dml.reports.tables import comparison_table
 
@@ -190,8 +190,7 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
             + f", best evaluation at step {result['best_step']} of {result['steps']}, {result['problems']} problem(s).",
         )
     if (helped := help_text(run)) is not None:
-        harm = (gain_over_raw(run) or 0.0) < 0
-        out.print(helped, style="yellow" if harm else None, soft_wrap=True)
+        out.print(helped, style="yellow" if did_harm(run) else None, soft_wrap=True)
     out.print(f"Report: {folder / layout.REPORT}", soft_wrap=True)
     for title, line in zip(("Next:", *[""] * 4), next_commands(folder, run.config), strict=False):
         out.print(f"{title:<8}{line}", soft_wrap=True)

@@ -2,6 +2,9 @@
 
 from ccp_dml.records.run_folder import RunFolder, number
 
+LEAST_CHANGE = 0.0005
+"""Of a score, 0..1 scale: less than this is not seen in percent with one digit."""
+
 
 def gain_over_raw(run: RunFolder) -> float | None:
     """Compute what P@1 on the test half gained over the raw backbone, as a fraction; None where one is not known."""
@@ -17,30 +20,46 @@ def raw_name(run: RunFolder) -> str | None:
 def help_text(run: RunFolder) -> str | None:
     """Answer in words whether training helped; None where the raw backbone was not scored."""
     gain, name = gain_over_raw(run), raw_name(run)
-    if gain is None or name is None:
-        return None
     before, after = run.score("raw", "precision_at_1"), run.score("test", "precision_at_1")
-    assert before is not None
-    assert after is not None
+    if gain is None or name is None or before is None or after is None:
+        return None
     numbers = f"P@1 {100 * before:.1f} -> {100 * after:.1f}"
     points = f"{abs(100 * gain):.1f} points"
-    if points == "0.0 points":
+    same = points == "0.0 points"
+    of_all, numbers_of_all = gain_in_map(run)
+    if same and not of_all:
         return f"Training changed nothing: {numbers} on unseen classes, as {name}."
-    if gain > 0:
-        return f"Training helped: {numbers} on unseen classes, {points} more than {name}."
     other_mode = ", or more classes" if run.config.get("model", {}).get("freeze_backbone") else ", or the mode frozen"
     ways = f"the advice given, a smaller optim.lr{other_mode}"
-    raw_map, new_map = run.score("raw", "map_at_r"), run.score("test", "map_at_r")
-    if raw_map is not None and new_map is not None and new_map > raw_map:
+    to_mend = f"Use that as it is, or train it in another way: {ways}."
+    place = f"all images of a class are {'nearer' if of_all > 0 else 'farther'} ({numbers_of_all})"
+    if same:
+        nearest = f"on unseen classes the nearest image is right as often as with {name} ({numbers})"
+        if of_all > 0:
+            return f"Training helped: {nearest}, and {place}."
+        return f"Training did harm: {nearest}, but {place}. {to_mend}"
+    if of_all and (of_all > 0) != (gain > 0):
+        more_or_less = "more" if gain > 0 else "less"
         return (
-            f"Training helped and harmed: on unseen classes the nearest image is right less often ({numbers}, {points} "
-            f"less than {name}), but all images of a class are nearer (MAP@R {100 * raw_map:.1f} -> "
-            f"{100 * new_map:.1f}). To gain in both: {ways}."
+            f"Training helped and harmed: on unseen classes the nearest image is right {more_or_less} often ({numbers}, "
+            f"{points} {more_or_less} than {name}), but {place}. To gain in both: {ways}."
         )
-    return (
-        f"Training did harm: {numbers} on unseen classes, {points} less than {name}. Use that as it is, or train it "
-        f"in another way: {ways}."
-    )
+    if gain > 0:
+        return f"Training helped: {numbers} on unseen classes, {points} more than {name}."
+    return f"Training did harm: {numbers} on unseen classes, {points} less than {name}. {to_mend}"
+
+
+def did_harm(run: RunFolder) -> bool:
+    """Tell whether a score on the test half is visibly below the raw backbone's."""
+    return (gain_over_raw(run) or 0.0) <= -LEAST_CHANGE or gain_in_map(run)[0] < 0
+
+
+def gain_in_map(run: RunFolder) -> tuple[float, str]:
+    """Compute what MAP@R on the test half gained, 0 where nobody could see it in the numbers; and quote the numbers."""
+    before, after = run.score("raw", "map_at_r"), run.score("test", "map_at_r")
+    if before is None or after is None or abs(after - before) < LEAST_CHANGE:
+        return 0.0, ""
+    return after - before, f"MAP@R {100 * before:.1f} -> {100 * after:.1f}"
 
 
 def progress_text(run: RunFolder) -> str | None:

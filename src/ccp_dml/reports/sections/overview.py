@@ -11,7 +11,7 @@ from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, number
 from ccp_dml.reports.advice import advise_run
 from ccp_dml.reports.comparison import compare, differing_settings, verdicts
-from ccp_dml.reports.gain import gain_over_raw, help_text, progress_text, raw_name
+from ccp_dml.reports.gain import did_harm, help_text, progress_text, raw_name
 from ccp_dml.reports.sections.section import Section
 from ccp_dml.reports.words import method_text
 
@@ -29,7 +29,7 @@ def summary(run: RunFolder) -> Section:
         "method": method_text(run.settings()),
         "data": data_text(run),
         "helped": help_text(run),
-        "did_harm": (gain_over_raw(run) or 0.0) < 0,
+        "did_harm": did_harm(run),
         "progress": None if run.settings().get("protocol.hold_out") == "nothing" else progress_text(run),
         "without_test": no_score_text(run),
         "outline": (run.outline or {}).get("sentence"),
