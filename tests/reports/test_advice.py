@@ -118,6 +118,14 @@ def test_each_loss_has_an_argument_that_brings_negatives_back(loss, margin):
     assert margin[0] in settings
 
 
+@pytest.mark.parametrize(("settings", "key"), [({}, "data.root"), ({"data.path": "birds.csv"}, "data.path")])
+def test_no_margin_is_advised_where_classes_are_too_few_to_have_negatives(settings, key):
+    advice = only(advise(case(3, settings, {"learned_classes": 3}, active_negatives=0.0)))
+    assert (advice.id, advice.setting) == ("no-active-negatives", key)
+    assert "3 classes to learn from are told apart already, and no margin changes that. Add classes to" in advice.text
+    assert only(advise(case(3, settings, {"learned_classes": 4}, active_negatives=0.0))).setting == "loss.negative_margin"
+
+
 def test_c1_that_stands_still_is_told_about_short_vectors():
     advice = only(advise(case(5, {"loss.name": "c1"}, map_at_r=0.2)))
     assert (advice.id, advice.setting) == ("unmoved", "model.normalise")

@@ -44,7 +44,7 @@ def fold_split(train: LabelledSet, fold: int, folds: int = 4) -> tuple[LabelledS
     if num_classes < 2 * folds:  # among the images of a single class every retrieval is right, and there is no score
         raise UserError(
             f"{num_classes} training classes are too few for `folds`={folds}, as each fold needs at least two: "
-            "use fewer folds, or add classes"
+            f"{'use fewer folds, or add classes' if folds > 2 else 'add classes, or set `hold_out`=images'}"
         )
     validation = class_quarters(num_classes, folds)[fold]
     learned = [c for c in range(num_classes) if not validation[0] <= c <= validation[-1]]
@@ -64,7 +64,7 @@ def hold_out_images(train: LabelledSet, fold: int, folds: int = 4) -> tuple[Labe
         if len(rows) < 2 * folds:  # a part of one image finds nothing of its class
             raise UserError(
                 f"class {name} has {len(rows)} training images, too few to hold out a part for `folds`={folds}, "
-                "as each part needs at least two: use fewer folds, or add images"
+                f"as each part needs at least two: {'use fewer folds, or add images' if folds > 2 else 'add images'}"
             )
         held_out[rows[len(rows) * fold // folds : len(rows) * (fold + 1) // folds]] = True
     return _rows(train, ~held_out), _rows(train, held_out)

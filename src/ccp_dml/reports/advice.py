@@ -24,6 +24,8 @@ FINE_TUNING_RATE = 1e-4
 LEAST_ENLARGED = 1.25
 """Images that are enlarged by less than this lose nothing that matters."""
 FEW_CLASSES = 2
+FEW_LEARNED = 4
+"""Classes below this lie on opposite sides of the sphere after a few steps, whatever the margin asks for."""
 
 MARGINS = {
     "c1": ("loss.margin", "lower"),
@@ -131,6 +133,15 @@ def no_active_negatives(case: Case) -> Advice | None:
     if not negatives or max(negatives) > NOTHING or margin is None or max(positives, default=0.0) <= NOTHING:
         return None
     key, direction = margin
+    learned = number(case.outline.get("learned_classes"))
+    if learned is not None and learned < FEW_LEARNED:
+        key = "data.path" if case.settings.get("data.path") else "data.root"
+        return Advice(
+            "no-active-negatives",
+            f"No active negatives in the last {A_FEW} evaluations: {learned:.0f} classes to learn from are told apart "
+            f"already, and no margin changes that. Add classes to {case.now(key)}.",
+            key,
+        )
     return Advice(
         "no-active-negatives",
         f"No active negatives in the last {A_FEW} evaluations: the margin is out of reach, so classes contract but "

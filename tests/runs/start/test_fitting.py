@@ -4,6 +4,7 @@ import torch
 from ccp_dml.config.layers import resolve
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.errors import UserError
 from ccp_dml.runs.datasets import classes_to_learn_and_to_select_on
 from ccp_dml.runs.start.fitting import fit_to_data
 
@@ -54,6 +55,24 @@ def test_three_classes_are_validated_by_images():
     config, notes = fitted("folder c2", 3, images=7)
     assert (config.protocol.hold_out, config.protocol.folds) == ("images", 3)
     assert "protocol.hold_out=images" in notes[0]
+
+
+def test_vectors_are_fitted_like_images():
+    config, notes = fitted("features c2-ccp", 3, images=6)
+    assert (config.protocol.hold_out, config.protocol.folds) == ("images", 3)
+    assert len(notes) == 1
+
+
+def test_too_few_classes_of_too_few_images_are_refused_in_one_sentence():
+    with pytest.raises(UserError) as refusal:
+        fitted("folder c2", 3, images=2)
+    assert str(refusal.value) == (
+        "3 training classes are too few to learn from some and validate on others (4 are needed), and class class 0 has "
+        "too few images to validate on a part of them (2; 4 are needed): add classes or images, or let fewer classes "
+        "test with data.test_share."
+    )
+    assert fitted("folder c2", 3, images=4)[0].protocol.folds == 2
+    assert fitted("folder c2", 4, images=2)[0].protocol.hold_out == "classes"
 
 
 def test_what_a_person_set_stays():

@@ -59,6 +59,8 @@ def test_vectors_have_no_size_in_pixels(features):
     assert found.image_side is None
     assert "vectors: learning from" in found.sentence
     assert "a head of 6 numbers on vectors; C2 alone." in found.sentence
+    by_images = described("features c2", f"data.path={features}", "protocol.hold_out=images", "protocol.folds=2")
+    assert "other vectors of them" in by_images.sentence
 
 
 def test_a_typical_side_is_the_median_of_those_that_can_be_read(photos):

@@ -31,9 +31,10 @@ def test_the_configuration_is_complete_and_a_missing_method_is_told(features):
     found = wanted("features", f"data.path={features}", seed=7)
     assert found.config.run.seed == 7
     assert found.config.loss.arguments["normalise"] == "clip"
-    (note,) = found.notes
+    note, fitted = found.notes
+    assert fitted.startswith("Fitted to ")
     assert "No method is named" in note
-    assert wanted("features c2", f"data.path={features}").notes == ()
+    assert wanted("features c2", f"data.path={features}").notes == (fitted,)
 
 
 def test_ones_own_images_get_sizes_folds_and_batches_that_fit(image_folder):

@@ -5,12 +5,16 @@ from collections.abc import Collection
 from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import DataHalves, LabelledSet
 from ccp_dml.data.splits import class_quarters
+from ccp_dml.errors import UserError
 
-FITTED = ("folder", "csv")
+FITTED = ("folder", "csv", "features")
 """One's own data; published data sets keep their protocols."""
 
 LEAST_CLASSES = 4
 """Training classes below this cannot be divided: two to learn from, two to validate on."""
+
+LEAST_IMAGES = 4
+"""Images of a class below this cannot be divided: two to learn from, two to validate on."""
 
 
 def fit_to_data(config: Config, halves: DataHalves, written: Collection[str]) -> tuple[Config, list[str]]:
@@ -43,7 +47,15 @@ def fitting_folds(config: Config, train: LabelledSet, written: Collection[str]) 
     if protocol.hold_out == "classes" and "protocol.hold_out" in written:
         return {}
     smallest = int(train.labels.bincount().min())
-    folds = max(2, min(protocol.folds, smallest // 2))
+    if smallest < LEAST_IMAGES:
+        name = train.class_names[int(train.labels.bincount().argmin())]
+        division = "the array `split`" if config.data.name == "features" else "data.test_share"
+        raise UserError(
+            f"{classes} training classes are too few to learn from some and validate on others ({LEAST_CLASSES} are "
+            f"needed), and class {name} has too few images to validate on a part of them ({smallest}; {LEAST_IMAGES} "
+            f"are needed): add classes or images, or let fewer classes test with {division}."
+        )
+    folds = min(protocol.folds, smallest // 2)
     hold_out = {} if protocol.hold_out == "images" else {"hold_out": "images"}
     return {**hold_out, **({} if folds == protocol.folds else {"folds": folds})}
 

@@ -41,9 +41,9 @@ def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation
     images = sum(map(len, parts))
     test_classes = len((halves.test.gallery or halves.test.queries).class_names)
     side = typical_side(learned)
-    items = "vectors" if config.model.backbone == IDENTITY else "images"
     said = [
-        f"{classes:,} classes, {images:,} {items}: {division_text(config, learned, validation, test_classes)}",
+        f"{classes:,} classes, {images:,} {items_text(config)}: "
+        f"{division_text(config, learned, validation, test_classes)}",
         network_text(config),
         *([] if side is None else [images_text(side, config.data.crop)]),
         method_text(dict(flatten(config.as_tables()))),
@@ -58,6 +58,10 @@ def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation
         sentence="; ".join(said) + ".",
         incomplete=halves.incomplete,
     )
+
+
+def items_text(config: Config) -> str:
+    return "vectors" if config.model.backbone == IDENTITY else "images"
 
 
 def division_text(config: Config, learned: LabelledSet, validation: TestSet, test_classes: int) -> str:
@@ -87,7 +91,7 @@ def validation_text(config: Config, validation: TestSet) -> str:
     if config.protocol.select_on == "test":
         return "selecting on the test classes themselves"
     if config.protocol.hold_out == "images":
-        return f"validating on {len(validation.queries):,} other images of them"
+        return f"validating on {len(validation.queries):,} other {items_text(config)} of them"
     return f"validating on {len(validation.queries.class_names):,}"
 
 
