@@ -29,13 +29,22 @@ def case(count=6, settings=None, outline=None, start=START, **values):
     return Case(SETTINGS | (settings or {}), rows, start, outline or {})
 
 
+def with_row(of: Case, at: int, **values) -> Case:
+    """The same run, but for what one of its evaluations says."""
+    return replace(of, rows=[{**row, **values} if number == at else row for number, row in enumerate(of.rows)])
+
+
 def only(found: list[Advice]) -> Advice:
     assert len(found) == 1, found
     return found[0]
 
 
 APPLY = {
-    "few-validation-classes": (case(0, outline={"validation_classes": 2}), "Only 2 classes validate"),
+    "few-validation-classes": (
+        case(0, outline={"validation_classes": 2}),
+        "Only 2 classes validate: which evaluation is best is half chance. Add classes to data.root, or let fewer of "
+        "them test with data.test_share=0.25.",
+    ),
     "enlarged-images": (
         case(0, {"data.crop": 227, "model.pretrained": False}, {"image_side": 105}),
         "Images of 105 px are enlarged to 227, which costs time and adds no detail. Set data.crop=104 and data.resize=",
@@ -90,6 +99,10 @@ def test_the_best_that_is_the_first_is_told_after_five_evaluations():
         case(0, {"data.crop": 224, "model.pretrained": False, "model.weights": "x"}, {"image_side": 128}),
         case(0, {"protocol.hold_out": "images"}, {"validation_classes": 2}),
         case(2, active_negatives=0.0),
+        with_row(case(5, active_negatives=0.0), 0, active_negatives=0.1),  # learned to tell classes apart, and gained
+        case(5, map_at_r=0.99, start={"step": 0, "problem": 0, "map_at_r": 0.99}),  # nothing to gain
+        case(5, map_at_r=0.006, start={"step": 0, "problem": 0, "map_at_r": 0.003}),  # twice as good
+        with_row(case(6, map_at_r=0.499), 0, map_at_r=0.5),  # as good as the first
         case(4, active_negatives=0.0, active_positives=0.0),
         case(3, active_negatives=1.0),
         case(4, map_at_r=0.202),
@@ -123,7 +136,39 @@ def test_no_margin_is_advised_where_classes_are_too_few_to_have_negatives(settin
     advice = only(advise(case(3, settings, {"learned_classes": 3}, active_negatives=0.0)))
     assert (advice.id, advice.setting) == ("no-active-negatives", key)
     assert "3 classes to learn from are told apart already, and no margin changes that. Add classes to" in advice.text
-    assert only(advise(case(3, settings, {"learned_classes": 4}, active_negatives=0.0))).setting == "loss.negative_margin"
+    assert (
+        only(advise(case(3, settings, {"learned_classes": 4}, active_negatives=0.0))).setting == "loss.negative_margin"
+    )
+
+
+def test_negatives_that_were_active_are_missed_where_nothing_was_gained():
+    lost = with_row(case(5, active_negatives=0.0, map_at_r=0.15), 0, active_negatives=0.1)
+    assert only(advise(lost)).id == "no-active-negatives"
+
+
+@pytest.mark.parametrize(
+    ("settings", "learned", "words"),
+    [
+        ({"data.test_share": 0.2}, 8, "Add classes to data.root, or let more of them validate with protocol.folds=3."),
+        (
+            {"data.name": "features", "data.path": "x"},
+            4,
+            "data.path, or let more of them validate with protocol.folds=2",
+        ),
+        ({"data.test_share": 0.2}, 2, "Add classes to data.root."),
+    ],
+)
+def test_classes_that_validate_come_from_where_the_data_have_them(settings, learned, words):
+    advice = only(advise(case(0, settings, {"validation_classes": 2, "learned_classes": learned})))
+    assert words in advice.text
+    assert advice.setting in advice.text
+
+
+def test_one_cause_is_told_once():
+    still = {"map_at_r": 0.2, "active_negatives": 0.0}
+    assert only(advise(case(5, **still))).id == "no-active-negatives"
+    slow = case(5, {"loss.name": "c1", "model.pretrained": False, "optim.lr": 1e-6}, map_at_r=0.2)
+    assert [advice.setting for advice in advise(slow)] == ["optim.lr", "optim.lr"]
 
 
 def test_c1_that_stands_still_is_told_about_short_vectors():

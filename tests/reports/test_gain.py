@@ -72,6 +72,13 @@ def test_a_run_with_a_frozen_backbone_is_not_advised_to_freeze_it(tmp_path):
     assert "or more classes" in help_text(frozen)
 
 
+def test_nobody_is_told_to_use_random_weights_as_they_are(tmp_path):
+    run = run_with(tmp_path, 0.712, 0.667)
+    assert "Use that as it is, or train it in another way" in help_text(run)
+    scratch = replace(run, result=run.result | {"raw": run.result["raw"] | {"network": "small_cnn before training"}})
+    assert "less than small_cnn before training. Train longer, or in another way: " in help_text(scratch)
+
+
 def test_runs_of_older_versions_have_no_answer(tmp_path):
     run = RunFolder.read(write_run(tmp_path / "run"))
     assert (help_text(run), gain_over_raw(run), raw_name(run)) == (None, None, None)

@@ -19,11 +19,17 @@ LONG = 5
 """Evaluations after which something should have happened."""
 UNMOVED = 0.005
 """MAP@R, 0..1 scale: what evaluations of the same network on other images would differ by, too."""
+UNMOVED_SHARE = 0.1
+"""Of MAP@R at step 0: many classes score so low at first that a doubled score is still below `UNMOVED`."""
+NEARLY_ALL = 0.98
+"""MAP@R above which there is nothing to gain."""
 FINE_TUNING_RATE = 1e-4
 """Learning rates of Adam below this fit networks that were trained before."""
 LEAST_ENLARGED = 1.25
 """Images that are enlarged by less than this lose nothing that matters."""
 FEW_CLASSES = 2
+SMALL_SHARE = 0.25
+"""Of the classes: fewer that test than the usual half, so that more learn and validate."""
 FEW_LEARNED = 4
 """Classes below this lie on opposite sides of the sphere after a few steps, whatever the margin asks for."""
 
@@ -69,6 +75,16 @@ class Case:
     def score(self, row: Row | None) -> float | None:
         return None if row is None else number(row.get("map_at_r"))
 
+    def data_key(self) -> str:
+        """Name the setting that says where the data are."""
+        return "data.path" if self.settings.get("data.path") else "data.root"
+
+    def best_gain(self) -> float | None:
+        """Compute by how much the best evaluation is above the start; None where one of them is missing."""
+        start, scores = self.score(self.start), [self.score(row) for row in self.rows]
+        known = [score for score in scores if score is not None]
+        return None if start is None or not known else max(known) - start
+
     def from_scratch(self) -> bool:
         """Tell whether a network starts from random weights; a head on features has none that could."""
         trained_before = self.settings.get("model.pretrained") or self.settings.get("model.weights")
@@ -90,14 +106,22 @@ def advise_run(run: RunFolder) -> list[Advice]:
 
 
 def few_validation_classes(case: Case) -> Advice | None:
-    classes = number(case.outline.get("validation_classes"))
+    """Advise what keeps validation on unseen classes; images of the learned ones choose too late an evaluation."""
+    classes, learned = number(case.outline.get("validation_classes")), number(case.outline.get("learned_classes"))
     if classes is None or classes > FEW_CLASSES or case.settings.get("protocol.hold_out", "classes") != "classes":
         return None
+    key, others = case.data_key(), ""
+    folds = int(classes + (learned or 0)) // (FEW_CLASSES + 1)
+    share = number(case.settings.get("data.test_share"))
+    if case.settings.get("data.name") in ("folder", "csv") and share is not None and share > SMALL_SHARE:
+        key, others = "data.test_share", f", or let fewer of them test with data.test_share={SMALL_SHARE}"
+    elif folds >= 2:
+        key, others = "protocol.folds", f", or let more of them validate with protocol.folds={folds}"
     return Advice(
         "few-validation-classes",
-        f"Only {classes:.0f} classes validate: which evaluation is best is half chance. Add classes, or let images "
-        "validate with protocol.hold_out=images.",
-        "protocol.hold_out",
+        f"Only {classes:.0f} classes validate: which evaluation is best is half chance. Add classes to "
+        f"{case.data_key()}{others}.",
+        key,
     )
 
 
@@ -121,31 +145,39 @@ def fine_tuning_rate(case: Case) -> Advice | None:
         return None
     return Advice(
         "fine-tuning-rate",
-        f"{case.settings['model.backbone']} starts from random weights, and optim.lr={rate:g} is a rate for fine-tuning: it hardly learns. "
-        "Set optim.lr=1e-3, or model.pretrained=true for a backbone that has weights.",
+        f"{case.settings['model.backbone']} starts from random weights, and optim.lr={rate:g} is a rate for "
+        "fine-tuning: it hardly learns. Set optim.lr=1e-3, or model.pretrained=true for a backbone that has weights.",
         "optim.lr",
     )
 
 
 def no_active_negatives(case: Case) -> Advice | None:
+    """Speak where there never were any, or where nothing was gained: a run that has told its classes apart is done."""
     negatives, positives = case.recent("active_negatives", A_FEW), case.recent("active_positives", A_FEW)
     margin = MARGINS.get(str(case.settings.get("loss.name")))
     if not negatives or max(negatives) > NOTHING or margin is None or max(positives, default=0.0) <= NOTHING:
         return None
+    gain = case.best_gain()
+    if (
+        gain is not None
+        and gain >= UNMOVED
+        and any((number(row.get("active_negatives")) or 0.0) > NOTHING for row in case.rows)
+    ):
+        return None
     key, direction = margin
+    seen = f"No active negatives in the last {A_FEW} evaluations"
     learned = number(case.outline.get("learned_classes"))
     if learned is not None and learned < FEW_LEARNED:
-        key = "data.path" if case.settings.get("data.path") else "data.root"
         return Advice(
             "no-active-negatives",
-            f"No active negatives in the last {A_FEW} evaluations: {learned:.0f} classes to learn from are told apart "
-            f"already, and no margin changes that. Add classes to {case.now(key)}.",
-            key,
+            f"{seen}: {learned:.0f} classes to learn from are told apart already, and no margin changes that. Add "
+            f"classes to {case.now(case.data_key())}.",
+            case.data_key(),
         )
     return Advice(
         "no-active-negatives",
-        f"No active negatives in the last {A_FEW} evaluations: the margin is out of reach, so classes contract but "
-        f"are not pushed apart. {direction.capitalize()} {case.now(key)}.",
+        f"{seen}: the margin is out of reach, so classes contract but are not pushed apart. "
+        f"{direction.capitalize()} {case.now(key)}.",
         key,
     )
 
@@ -180,10 +212,13 @@ def collapse(case: Case) -> Advice | None:
 
 def unmoved(case: Case) -> Advice | None:
     start, scores = case.score(case.start), case.recent("map_at_r", LONG)
-    if start is None or not scores or any(abs(score - start) >= UNMOVED for score in scores):
+    if start is None or not scores or start > NEARLY_ALL or no_active_negatives(case) is not None:
+        return None  # nothing was left to gain, or another rule knows why
+    if any(abs(score - start) >= min(UNMOVED, UNMOVED_SHARE * start) for score in scores):
         return None
     seen = f"MAP@R has not moved since step 0 ({100 * start:.1f} %, now {100 * scores[-1]:.1f} %)"
-    if case.settings.get("loss.name") == "c1":  # content with short vectors, whose products stay under the margin
+    if case.settings.get("loss.name") == "c1" and fine_tuning_rate(case) is None:
+        # C1 is content with short vectors, whose products stay under the margin
         return Advice(
             "unmoved", f"{seen}: C1 may be content with short vectors. Set model.normalise=l2.", "model.normalise"
         )
@@ -191,8 +226,8 @@ def unmoved(case: Case) -> Advice | None:
 
 
 def best_is_first(case: Case) -> Advice | None:
-    scores = [number(row.get("map_at_r")) for row in case.rows]
-    if len(scores) < LONG or scores[0] is None or any(score is None or score >= scores[0] for score in scores[1:]):
+    scores = [score for row in case.rows if (score := case.score(row)) is not None]
+    if len(scores) < max(LONG, len(case.rows)) or max(scores[1:]) >= scores[0] or scores[-1] > scores[0] - UNMOVED:
         return None
     return Advice(
         "best-is-first",

@@ -31,7 +31,8 @@ def help_text(run: RunFolder) -> str | None:
         return f"Training changed nothing: {numbers} on unseen classes, as {name}."
     other_mode = ", or more classes" if run.config.get("model", {}).get("freeze_backbone") else ", or the mode frozen"
     ways = f"the advice given, a smaller optim.lr{other_mode}"
-    to_mend = f"Use that as it is, or train it in another way: {ways}."
+    of_use = "Train longer, or" if name.endswith("before training") else "Use that as it is, or train it"
+    to_mend = f"{of_use} in another way: {ways}."
     place = f"all images of a class are {'nearer' if of_all > 0 else 'farther'} ({numbers_of_all})"
     if same:
         nearest = f"on unseen classes the nearest image is right as often as with {name} ({numbers})"
@@ -39,10 +40,10 @@ def help_text(run: RunFolder) -> str | None:
             return f"Training helped: {nearest}, and {place}."
         return f"Training did harm: {nearest}, but {place}. {to_mend}"
     if of_all and (of_all > 0) != (gain > 0):
-        more_or_less = "more" if gain > 0 else "less"
+        how = "more" if gain > 0 else "less"
         return (
-            f"Training helped and harmed: on unseen classes the nearest image is right {more_or_less} often ({numbers}, "
-            f"{points} {more_or_less} than {name}), but {place}. To gain in both: {ways}."
+            f"Training helped and harmed: on unseen classes the nearest image is right {how} often ({numbers}, "
+            f"{points} {how} than {name}), but {place}. To gain in both: {ways}."
         )
     if gain > 0:
         return f"Training helped: {numbers} on unseen classes, {points} more than {name}."

@@ -64,4 +64,4 @@ def test_the_page_lists_advice_where_there_is_some(run: RunFolder) -> None:
     assert [one.id for one in section.content["advice"]] == ["few-validation-classes"]
     page = render([advised])
     assert 'id="advice-few-validation-classes"' in page
-    assert "<code>protocol.hold_out</code>" in page
+    assert "<code>data.root</code>" in page

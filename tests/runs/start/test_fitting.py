@@ -67,9 +67,9 @@ def test_too_few_classes_of_too_few_images_are_refused_in_one_sentence():
     with pytest.raises(UserError) as refusal:
         fitted("folder c2", 3, images=2)
     assert str(refusal.value) == (
-        "3 training classes are too few to learn from some and validate on others (4 are needed), and class class 0 has "
-        "too few images to validate on a part of them (2; 4 are needed): add classes or images, or let fewer classes "
-        "test with data.test_share."
+        "3 training classes are too few to learn from some and validate on others (4 are needed), and class class 0 "
+        "has too few images to validate on a part of them (2; 4 are needed): add classes or images, or let fewer "
+        "classes test with data.test_share."
     )
     assert fitted("folder c2", 3, images=4)[0].protocol.folds == 2
     assert fitted("folder c2", 4, images=2)[0].protocol.hold_out == "classes"
