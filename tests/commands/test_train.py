@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from ccp_dml.cli import main
+from ccp_dml.commands.train import next_commands
+from ccp_dml.config.layers import resolve
 from ccp_dml.foundation.locks import alone_in
 from ccp_dml.losses import ContrastiveLoss
 from ccp_dml.records.logbook import Logbook
@@ -168,6 +171,12 @@ def test_small_data_get_folds_and_batches_that_fit(image_folder, tmp_path, capsy
     assert main([*command, "--set", "train.max_steps=3", "--resume"]) == 0
     assert main([*command[:-2], "--set", "protocol.folds=4", "--out", str(tmp_path / "other")]) == 2
     assert "too few for protocol.folds=4" in capsys.readouterr().err
+
+
+def test_commands_to_type_next_can_be_typed_for_folders_with_spaces():
+    lines = next_commands(Path("my runs/first"), resolve(["glyphs", "c2"]).config.as_tables())
+    assert sum("'my runs/first'" in line for line in lines) == 4
+    assert not any("my runs" in line.replace("'my runs/first'", "") for line in lines)
 
 
 def test_training_helps(features, tmp_path):

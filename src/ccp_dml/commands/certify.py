@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -47,4 +48,4 @@ def certify(
     for part in certificate_tables(certificate):
         out.print(part)
     out.print(f"Written: {run / layout.CERTIFICATE}", soft_wrap=True)
-    return out.print(f"Next:    ccp report {run}    shows it with its curves", soft_wrap=True)
+    return out.print(f"Next:    ccp report {quote(str(run))}    shows it with its curves", soft_wrap=True)

@@ -1,6 +1,7 @@
 """`ccp data prepare`, `ccp data verify` and `ccp data check`."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -81,7 +82,7 @@ def prepare(
             err.print(f"Incomplete: {problem}.", style="yellow", soft_wrap=True)
     else:
         refuse_incomplete(verification, str(verification.survey.base), WAY_ON)
-    usage = f"ccp train {name} c2-ccp --set data.root={root}" + (" --set data.cached=true" if cache else "")
+    usage = f"ccp train {name} c2-ccp --set data.root={quote(str(root))}" + (" --set data.cached=true" if cache else "")
     usage += " --set data.skip_broken=true" if verification.survey.missing else ""
     out.print(f"Next:   {usage}", soft_wrap=True)
 

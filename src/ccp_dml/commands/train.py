@@ -3,6 +3,7 @@
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from shlex import quote
 from time import sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -157,12 +158,13 @@ def train_with(
         watcher.close()
         begun = logbook.config_file.exists()
         consent = " --trust-code" if code_of(config) else ""
-        way_on = f"continue with: ccp train --resume --out {folder}{consent}" if begun else "the same command goes on"
+        again = f"continue with: ccp train --resume --out {quote(str(folder))}{consent}"
+        way_on = again if begun else "the same command goes on"
         err.print(f"Interrupted; {way_on}", soft_wrap=True)
         raise
     except Exception as error:
         if not isinstance(error, UserError) and logbook.config_file.exists():
-            error.add_note(f"{WAY_ON}ccp train --resume --out {folder}")
+            error.add_note(f"{WAY_ON}ccp train --resume --out {quote(str(folder))}")
             error.add_note(f"Configuration: {config.as_tables()}")
         raise
     finally:
@@ -201,16 +203,17 @@ def next_commands(folder: Path, config: dict[str, Any]) -> list[str]:
 
     A network of vectors has no images to index, and one that was trained on every class has none to be scored on.
     """
+    named = quote(str(folder))
     of_images = {
-        f"ccp index {folder} IMAGES --out my.index": "makes your images searchable",
+        f"ccp index {named} IMAGES --out my.index": "makes your images searchable",
         "ccp serve my.index": "opens them as a search page",
     }
     of_any = {
-        f"ccp export {folder} --out my-model": "for other machines and programs",
-        f"ccp report {folder} OTHER_RUN": "compares runs",
+        f"ccp export {named} --out my-model": "for other machines and programs",
+        f"ccp report {named} OTHER_RUN": "compares runs",
     }
     if config["protocol"]["hold_out"] != "nothing":
-        of_any[f"ccp evaluate {folder} --json"] = "scores for scripts"
+        of_any[f"ccp evaluate {named} --json"] = "scores for scripts"
     shown = of_any if config["model"]["backbone"] == "identity" else of_images | of_any
     width = max(map(len, shown))
     return [f"{line:<{width}}   {use}" for line, use in shown.items()]

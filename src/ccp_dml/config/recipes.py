@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ccp_dml.errors import UserError, did_you_mean
@@ -87,7 +88,9 @@ def refuse_data(path: Path) -> None:
     if reader is not None and (is_folder(path) or is_file(path)):
         line, key = reader
         kind = "a folder" if is_folder(path) else "a file of data"
-        raise UserError(f"{path} is {kind}, not a recipe; train on it with: ccp train {line} --set {key}={path}")
+        raise UserError(
+            f"{path} is {kind}, not a recipe; train on it with: ccp train {line} --set {key}={quote(str(path))}"
+        )
 
 
 def loss_of(method: str) -> str:

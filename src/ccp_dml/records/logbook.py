@@ -314,7 +314,8 @@ class Logbook:
             return load_weights(self.best_file)
         except DamagedError as error:
             raise UserError(
-                f"{error} `ccp train --resume --out {self.folder}` writes it again from the checkpoint."
+                f"{error} `ccp train --resume --out {shlex.quote(str(self.folder))}` writes it again from the "
+                "checkpoint."
             ) from None
 
     def best_is_intact(self) -> bool:

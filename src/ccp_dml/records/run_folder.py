@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self
 
 from ccp_dml.config.layers import flatten
@@ -45,7 +46,9 @@ class RunFolder:
             raise UserError(f"{path / layout.GALLERY} lists no queries; delete it, or train again.")
         certificate = read_json(path / layout.CERTIFICATE)
         if certificate is not None and not isinstance(certificate.get("sets"), dict):
-            raise UserError(f"{path / layout.CERTIFICATE} certifies no sets; delete it, then `ccp certify {path}`.")
+            raise UserError(
+                f"{path / layout.CERTIFICATE} certifies no sets; delete it, then `ccp certify {quote(str(path))}`."
+            )
         return cls(
             path=path,
             config=read_toml(path / layout.CONFIG),
@@ -158,7 +161,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     """Read the result alone of a finished run."""
     result = read_json(folder / layout.RESULT)
     if result is None:
-        raise UserError(f"{folder} is not finished; continue it with `ccp train --resume --out {folder}`.")
+        raise UserError(f"{folder} is not finished; continue it with `ccp train --resume --out {quote(str(folder))}`.")
     return result
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
@@ -199,7 +200,9 @@ def certify_run(
     run = RunFolder.read(folder)
     best = run.best_evaluation()
     if not run.finished or best is None:
-        raise UserError(f"{folder} is not finished; continue it with `ccp train --resume --out {folder}` first.")
+        raise UserError(
+            f"{folder} is not finished; continue it with `ccp train --resume --out {quote(str(folder))}` first."
+        )
     logbook = Logbook.reopen(folder)
     config = logbook.config_here(settings, tuple(GROUPS), trust_code=trust_code)
     frozen = FrozenFeatures()

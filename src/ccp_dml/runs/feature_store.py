@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ class FeatureStore:
             ) from None
 
     def _remedy(self, key: str) -> str:
-        return f"remove it with `ccp cache {key[:8]} --clear --folder {self.root}`"
+        return f"remove it with `ccp cache {key[:8]} --clear --folder {quote(str(self.root))}`"
 
 
 class Writer:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pydantic import ValidationError
@@ -79,7 +80,8 @@ def load_run(
     config = logbook.config_here(settings, [BACKBONE], trust_code=trust_code or backbone is not None)
     if not logbook.best_file.exists():
         raise UserError(
-            f"{folder} has no {logbook.best_file.name} yet; finish it with `ccp train --resume --out {folder}`."
+            f"{folder} has no {logbook.best_file.name} yet; finish it with `ccp train --resume --out "
+            f"{quote(str(folder))}`."
         )
     weights = logbook.best_weights()
     width = input_width(config.model, weights, logbook.best_file)

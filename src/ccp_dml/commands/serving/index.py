@@ -1,6 +1,7 @@
 """`ccp index`: make an index, keep it up to date, push it to a vector engine."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -85,8 +86,8 @@ def build(
     with _embedding(folder) as progress:
         changes = add_images(folder, network, model, listed, kind, progress, known)
     _print_changes(folder, changes)
-    out.print(f"Next:   ccp search {folder} QUERY.jpg", soft_wrap=True)
-    out.print(f"        ccp serve {folder}    opens the search page", soft_wrap=True)
+    out.print(f"Next:   ccp search {quote(str(folder))} QUERY.jpg", soft_wrap=True)
+    out.print(f"        ccp serve {quote(str(folder))}    opens the search page", soft_wrap=True)
 
 
 @index_app.command()
@@ -274,8 +275,8 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
     if changes.missing:
         count = "1 file is" if len(changes.missing) == 1 else f"{len(changes.missing):,} files are"
         warn(
-            f"{count} missing: {listing(changes.missing)}. If they have moved, index them where "
-            f"they are now, which does not embed them again; `ccp index refresh {folder} --drop-missing` forgets them."
+            f"{count} missing: {listing(changes.missing)}. If they have moved, index them where they are now, which "
+            f"does not embed them again; `ccp index refresh {quote(str(folder))} --drop-missing` forgets them."
         )
     if changes.broken:
         shown = listing([f"{path} ({reason})" for path, reason in changes.broken])

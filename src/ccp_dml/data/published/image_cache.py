@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from PIL import Image
 from torchvision.transforms.v2.functional import resize
@@ -70,7 +71,7 @@ def through_cache(inventory: Inventory, root: Path, side: int) -> Inventory:
         there = f"only {', '.join(map(str, sides))}" if sides else "none"
         raise UserError(
             f"`cached` is set, but {root} has no image cache for `resize`={side} ({there}): make one with "
-            f"`ccp data prepare NAME --root {root} --cache {side}`"
+            f"`ccp data prepare NAME --root {quote(str(root))} --cache {side}`"
         )
     smallest, is_jpeg = min(fitting)
     folder = cache_folder(root, smallest, as_pixels=not is_jpeg)

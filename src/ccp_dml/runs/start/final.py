@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from ccp_dml.config.layers import SETTING, flatten, parse_setting, resolve
 from ccp_dml.config.readers import refuse_unread
@@ -41,7 +42,7 @@ def final_settings(folder: Path) -> list[str]:
     if not run.finished or best is None:
         raise UserError(
             f"--final {folder}: the run is not finished, so that it does not tell how long to train; continue it with "
-            f"`ccp train --resume --out {folder}`."
+            f"`ccp train --resume --out {quote(str(folder))}`."
         )
     settings = run.settings()
     if settings.get("protocol.hold_out") == "nothing":

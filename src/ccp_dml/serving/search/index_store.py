@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 import numpy as np
@@ -96,7 +97,9 @@ def is_index(folder: Path) -> bool:
 def read_manifest(folder: Path) -> Manifest:
     """Read which files count, and refuse what is no index."""
     if not folder.is_dir():
-        raise UserError(f"There is no index {folder}; make it with `ccp index MODEL IMAGES... --out {folder}`.")
+        raise UserError(
+            f"There is no index {folder}; make it with `ccp index MODEL IMAGES... --out {quote(str(folder))}`."
+        )
     try:
         return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
