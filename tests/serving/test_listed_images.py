@@ -56,6 +56,8 @@ def test_a_table_gives_attributes_numbers_where_all_are_numbers(tree):
         ("owl/3.jpg", None, {"year": 2020, "place": "12"}),
         ("loose.jpg", "x", {"place": "nan", "mass": 3}),
     ]
+    table.write_text("path;label;mass\nwren/1.jpg;wren;1.5\n")
+    assert shown(list_images([table]), tree) == [("wren/1.jpg", "wren", {"mass": 1.5})]
 
 
 @pytest.mark.parametrize(

@@ -132,13 +132,15 @@ def check(
     """
     from dataclasses import asdict
 
+    from ccp_dml.config.layers import naming_keys
     from ccp_dml.data.files.health import check_data
     from ccp_dml.foundation.files import write_text
     from ccp_dml.reports.data_health import health_page, health_sentences, health_table
     from ccp_dml.reports.page import page_file
 
     target = None if page is None else page_file(page, force=force)
-    health = check_data(source)
+    with naming_keys("data"):
+        health = check_data(source)
     if target is not None:
         write_text(target, health_page(health))
     if as_json:

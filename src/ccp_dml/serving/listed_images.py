@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ccp_dml.data.files.class_folders import images_below
+from ccp_dml.data.files.csv_table import delimiter_of
 from ccp_dml.data.files.images import SUFFIXES
 from ccp_dml.data.splits import SPLITS
 from ccp_dml.errors import UserError, listing
@@ -90,7 +91,9 @@ def _of_table(file: Path) -> list[ListedImage]:
     """Read the rows of a CSV file; relative paths start at its folder."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as handle:
-            rows = [row for row in csv.reader(handle, strict=True) if row]
+            delimiter = delimiter_of(handle.readline())
+            handle.seek(0)
+            rows = [row for row in csv.reader(handle, delimiter=delimiter, strict=True) if row]
     except FileNotFoundError:
         raise UserError(f"There is no file {file}.") from None
     except (UnicodeDecodeError, csv.Error) as error:

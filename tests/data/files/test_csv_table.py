@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ccp_dml.data.files.csv_table import load_csv
+from ccp_dml.data.files.csv_table import delimiter_of, load_csv
 from ccp_dml.errors import UserError
 
 IMAGES = tuple(f"images/{i}.png" for i in range(8))
@@ -44,6 +44,23 @@ def test_first_half_of_the_classes_by_number_trains(root, transforms):
     assert halves.train.labels.tolist() == [1, 1, 0, 0]
     assert halves.train.load(torch.arange(4))[:, 0, 0, 0].tolist() == [0, 9, 18, 27]
     assert halves.notes == ()
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+@pytest.mark.parametrize("begin", ["", "\ufeff"])
+def test_columns_as_spreadsheets_of_other_countries_separate_them(root, transforms, mark, begin):
+    lines = [line.replace(",", mark) for line in (f"{begin}path,label", *ROWS)]
+    halves = load_csv(table(root, *lines), **transforms)
+    assert halves.train.class_names == ("9", "10")
+    assert halves.train.labels.tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("header", "mark"),
+    [("path,label;x", ","), ("label;path", ";"), ('"path"\tlabel', "\t"), ("path", ","), ("a;b", ",")],
+)
+def test_the_mark_beside_the_column_path_separates(header, mark):
+    assert delimiter_of(header + "\n") == mark
 
 
 def test_labels_of_any_text_other_columns_and_a_given_split(root, transforms):

@@ -67,7 +67,8 @@ def load_csv(
 def _read(path: Path, root: Path, split_column: str) -> list[Row]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(file, delimiter=delimiter_of(file.readline()), strict=True)
+            file.seek(0)
             header = [name.strip() for name in next(reader, [])]
             columns = _columns(path, header, split_column)
             rows = [_row(path, root, reader.line_num, cells, header, columns) for cells in reader if cells]
@@ -78,6 +79,15 @@ def _read(path: Path, root: Path, split_column: str) -> list[Row]:
     if not rows:
         raise UserError(f"{path} has no rows below its header: add images")
     return rows
+
+
+def delimiter_of(header: str) -> str:
+    """Find what separates the columns of a table: a comma, or what spreadsheets write instead in many countries."""
+    for mark in ",;\t":
+        names = [name.strip().strip('"') for name in header.split(mark)]
+        if len(names) > 1 and "path" in names:
+            return mark
+    return ","
 
 
 def _columns(path: Path, header: list[str], split_column: str) -> dict[str, int]:
