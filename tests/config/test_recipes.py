@@ -103,3 +103,12 @@ def test_data_in_place_of_a_recipe_is_told_how_it_is_named(tmp_path, monkeypatch
     with pytest.raises(UserError) as told:
         read_recipe(name)
     assert str(told.value).endswith(remedy)
+
+
+def test_a_setting_where_a_recipe_belongs_is_named_with_its_option():
+    with pytest.raises(
+        UserError, match=r"^data\.root=my photos is a setting, not a recipe; write --set data\.root='my"
+    ):
+        read_recipe("data.root=my photos")
+    with pytest.raises(UserError, match="There is no recipe 'a=b'"):
+        read_recipe("a=b")

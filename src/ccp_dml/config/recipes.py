@@ -71,6 +71,7 @@ def read_recipe(name: str) -> Layer:
         file = Path(name)
         if not is_file(file):
             refuse_data(file)
+            refuse_setting(name)
             known = did_you_mean(name, list(shipped)) or "; `ccp list recipes` names them all"
             raise UserError(f"There is no recipe {name!r}, shipped or as a TOML file{known}.")
     if file == Path(name):
@@ -79,6 +80,13 @@ def read_recipe(name: str) -> Layer:
         return Layer(name, tomllib.loads(file.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of 5,000 digits, 1,000 brackets
         raise UserError(f"{name} is not a TOML file that can be read: {error}.") from None
+
+
+def refuse_setting(name: str) -> None:
+    """Raise for a setting that stands where a recipe belongs, because `--set` was forgotten."""
+    key, equals, value = name.partition("=")
+    if equals and "." in key:
+        raise UserError(f"{name} is a setting, not a recipe; write --set {key}={quote(value)}")
 
 
 def refuse_data(path: Path) -> None:

@@ -71,8 +71,15 @@ def test_folder_without_images_in_subfolders(write_images, transforms, names):
 
 def test_one_class(write_images, transforms):
     root = write_images("images/a/1.png", "images/b/2.png")
-    with pytest.raises(UserError, match="images of only one class, in the subfolder images"):
+    with pytest.raises(UserError, match="images of only one class, in the subfolder images") as refusal:
         load_folder(root, **transforms)
+    assert f"set `root`={root / 'images'}, which holds 2 subfolders, if these are the classes" in str(refusal.value)
+
+
+@pytest.mark.parametrize("names", [["a/1.png", "a/2.png"], ["train/a/1.png", "test/a/2.png"]])
+def test_one_class_that_holds_no_others(write_images, transforms, names):
+    with pytest.raises(UserError, match="set `root` to the folder that holds one subfolder per class, or add classes"):
+        load_folder(write_images(*names), **transforms)
 
 
 def test_training_class_with_one_image(write_images, transforms):

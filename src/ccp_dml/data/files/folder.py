@@ -60,10 +60,13 @@ def load_folder(
             "holds one subfolder per class"
         )
     if len(set(labels)) == 1:
-        raise UserError(
-            f"{root} has images of only one class, in the subfolder {labels[0]}: set `root` to the folder that "
-            "holds one subfolder per class, or add classes"
+        classes = _subfolders(root / labels[0]) if (root / labels[0]).is_dir() else []  # not below train or test
+        remedy = (
+            f"set `root`={root / labels[0]}, which holds {len(classes):,} subfolders, if these are the classes"
+            if len(classes) > 1
+            else "set `root` to the folder that holds one subfolder per class, or add classes"
         )
+        raise UserError(f"{root} has images of only one class, in the subfolder {labels[0]}: {remedy}")
     if given and (others := [folder.name for folder in _subfolders(root) if folder.name not in SPLITS]):
         notes.append(f"left out what is beside train and test: {listing(others)}")
     if skip_broken and (broken := find_broken(paths)):

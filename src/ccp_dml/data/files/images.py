@@ -236,7 +236,7 @@ def find_broken(paths: Sequence[Path]) -> dict[int, str]:
 def describe_broken(paths: Sequence[Path], broken: dict[int, str]) -> str:
     """Say how many files are left out, which, and why."""
     files = listing([f"{paths[index]} ({reason})" for index, reason in broken.items()], limit=20)
-    return f"left out {len(broken)} of {len(paths)} images that cannot be read: {files}"
+    return f"left out {len(broken):,} of {len(paths):,} images that cannot be read: {files}"
 
 
 def _why_broken(path: Path) -> str | None:
