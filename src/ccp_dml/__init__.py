@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ccp_dml import losses
     from ccp_dml.evaluation import embed
+    from ccp_dml.foundation.machine import keep_freed_memory
     from ccp_dml.functional.distances import clip_normalise
     from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
     from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
@@ -30,6 +31,7 @@ __all__ = [
     "draw_pool",
     "embed",
     "greedy_k_center",
+    "keep_freed_memory",
     "load",
     "losses",
     "retrieval_scores",
@@ -47,6 +49,7 @@ _HOMES = {
     "draw_pool": "proxies",
     "embed": "evaluation",
     "greedy_k_center": "functional.kcenter",
+    "keep_freed_memory": "foundation.machine",
     "load": "serving.stored_model",
     "retrieval_scores": "functional.retrieval",
 }

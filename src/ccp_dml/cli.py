@@ -26,6 +26,7 @@ from ccp_dml.commands.serving.index import index_app
 from ccp_dml.commands.serving.search import search
 from ccp_dml.commands.serving.serve import serve
 from ccp_dml.commands.train import train
+from ccp_dml.foundation.machine import keep_freed_memory
 
 app = typer.Typer(
     cls=Group,
@@ -91,4 +92,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> None:
+    keep_freed_memory()
     sys.exit(main())

@@ -1,4 +1,8 @@
 import os
+import platform
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,3 +28,47 @@ def test_only_cores_that_the_process_may_use_count(monkeypatch):
 @pytest.mark.parametrize(("size", "text"), [(0, "0.0 GB"), (8_123_000_000, "8.1 GB"), (2.5e12, "2,500.0 GB")])
 def test_a_gigabyte_is_a_billion_bytes(size, text):
     assert machine.gigabytes(size) == text
+
+
+FAULTS = """
+import resource, sys
+import torch
+from ccp_dml.foundation.machine import keep_freed_memory
+if sys.argv[1] == "keep":
+    assert keep_freed_memory()
+for number in range(60):
+    torch.ones(20_000_000)  # 80 MB, and gone again
+    if number == 9:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep memory")
+def test_kept_memory_need_not_be_cleared_again():
+    environment = {name: value for name, value in os.environ.items() if name not in machine._CHOSEN_BY_THE_USER}
+
+    def faults(how):
+        command = [sys.executable, "-c", FAULTS, how]
+        return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+
+    assert faults("keep") * 10 < faults("let go")
+
+
+def test_memory_is_left_to_the_user_and_to_other_systems(monkeypatch):
+    for name in machine._CHOSEN_BY_THE_USER:
+        monkeypatch.delenv(name, raising=False)
+    options = []
+    monkeypatch.setattr(machine.sys, "platform", "linux")
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=lambda *given: options.append(given)))
+    assert not machine.keep_freed_memory(), "the library refused"
+    assert options == [(-3, 1 << 30)]
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda _: SimpleNamespace())
+    assert not machine.keep_freed_memory(), "another C library"
+    monkeypatch.undo()
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda _: pytest.fail("must not be asked"))
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000")
+    assert not machine.keep_freed_memory()
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_")
+    monkeypatch.setattr(machine.sys, "platform", "darwin")
+    assert not machine.keep_freed_memory()
