@@ -180,3 +180,12 @@ def test_images_and_ready_features_get_the_loss_arguments_of_the_results(method,
     for recipes in (["features", method], ["cub", "frozen", method]):
         given = resolve(recipes).config.loss.arguments
         assert {key: given[key] for key in arguments} == arguments
+
+
+@pytest.mark.parametrize("mode", ["top", "finetune"])
+def test_proxies_turn_as_fast_whatever_the_network_s_own_rate(mode: str) -> None:
+    """They are as long as embeddings: at a rate near the network's they would hardly turn, and soon be out of date."""
+    frozen, config = (resolve(["folder", name, "ms-ccp"], []).config for name in ("frozen", mode))
+    rates = [found.optim.lr * found.optim.proxy_lr_factor for found in (frozen, config)]
+    assert config.optim.lr < frozen.optim.lr / 10
+    assert rates[1] == pytest.approx(rates[0], rel=0.2)

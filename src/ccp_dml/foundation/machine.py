@@ -27,7 +27,8 @@ def keep_freed_memory() -> bool:
 
     On Linux, blocks of some megabytes go back to the system as soon as they are free, and the system clears every page
     of the next one. That takes a quarter of a training step of a large network on a processor, and more than half of a
-    pass without gradients (benchmarks/kept_memory.py). Kept memory stays with the process until it ends. Blocks above a gigabyte still go back.
+    pass without gradients (benchmarks/kept_memory.py). Kept memory stays with the process until it ends. Blocks above a
+    gigabyte still go back.
 
     Nothing happens on other systems, with other C libraries, and where the environment says what to do instead.
     """
