@@ -71,7 +71,8 @@ def test_a_fold_out_of_range(features, tmp_path, capsys):
 
 
 def test_more_classes_in_a_batch_than_there_are(features, tmp_path, capsys):
-    code = main(["train", "features", "c2", "--set", f"data.path={features}", "--out", str(tmp_path / "run")])
+    settings = ("--set", f"data.path={features}", "--set", "train.classes_per_batch=8")
+    code = main(["train", "features", "c2", *settings, "--out", str(tmp_path / "run")])
     refused(capsys, code, "train.classes_per_batch=8", "6")
 
 
