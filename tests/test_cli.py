@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 import ccp_dml
+from ccp_dml import cli
 from ccp_dml.cli import app, main
 
 COMMAND = Path(sys.executable).with_name("ccp")
@@ -154,3 +155,13 @@ def test_help_of_index_is_not_taken_for_a_model(capsys):
 def test_version_may_be_a_word(capsys):
     assert main(["version"]) == 0
     assert capsys.readouterr().out == f"ccp-dml {version('ccp-dml')}\n"
+
+
+def test_the_command_keeps_freed_memory_before_it_does_anything(monkeypatch):
+    order = []
+    monkeypatch.setattr(cli, "keep_freed_memory", lambda: order.append("keeps memory"))
+    monkeypatch.setattr(cli, "main", lambda: order.append("runs") or 3)
+    with pytest.raises(SystemExit) as ended:
+        cli.run()
+    assert ended.value.code == 3
+    assert order == ["keeps memory", "runs"]
