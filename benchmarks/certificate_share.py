@@ -22,8 +22,8 @@ from ccp_dml.runs.watcher import Watcher
 
 GOAL = 6
 WHY = (
-    "The run has become fast, too, and three quarters of a second are left of the certificate: a third of it products "
-    "in float64 of up to eight million pairs of a set, a fifth embedding the images once more, a tenth its JSON."
+    "The run has become fast, too, and half a second is left of the certificate: two thirds of it are products and "
+    "counts in float64 of up to eight million pairs of a set."
 )
 CLASSES, IMAGES, WIDTH = 200, 58, 1280
 

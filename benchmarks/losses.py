@@ -22,6 +22,10 @@ GOALS = {"C1": (5.0, 1.0), "C2": (5.0, 1.0), "MS": (4.0, 1.5), "triplet": (15.0,
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Scene = tuple[Tensor, Tensor, Tensor, Tensor]
+WHAT_MS_TAKES = (
+    "MS feels every pair, so that nothing can be left out: its three products are two thirds of the time, the "
+    "exponentials of all pairs a fifth."
+)
 
 
 def pairs_of_losses() -> dict[str, tuple[nn.Module, Loss]]:
@@ -116,7 +120,9 @@ def measure(quick: bool) -> list[Claim]:
         faster, dearer = (None, None) if quick else GOALS[name]
         mine, other = step(ours, scene), step(theirs, scene)
         check(mine, other)
-        claims.append(Claim("Losses, forward + backward", case, compare(mine, other, repeats), at_least=faster))
+        times = compare(mine, other, repeats)
+        note = WHAT_MS_TAKES if name == "MS" else ""
+        claims.append(Claim("Losses, forward + backward", case, times, at_least=faster, note=note))
         times = compare(dense_products(scene), mine, repeats)
         of_products.append(
             Claim("Losses, forward + backward", case, times, ours="three dense products", theirs="ours", at_most=dearer)

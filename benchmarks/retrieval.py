@@ -29,9 +29,9 @@ WHY_SLOWER = (
     "rounding, and decides by differences in float64: that is what exactness costs where a search is short."
 )
 WHY_NOT_FASTER = (
-    "Nearly half of our time is half of the products, which nothing can spare; the rest finds the best of them from "
-    "both sides and decides by differences in float64. The calculator at full size takes 7.5 GB, and is measured there "
-    "where so much is free; its search alone always is."
+    "Nearly two thirds of our time are half of the products, at what the library of products reaches; the rest finds "
+    "the best of them from both sides and decides by differences in float64. The calculator at full size takes "
+    "7.5 GB, and is measured there where so much is free; its search alone always is."
 )
 METRICS = {"mean_average_precision_at_r": "map_at_r", "r_precision": "r_precision", "precision_at_1": "precision_at_1"}
 
