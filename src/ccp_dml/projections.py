@@ -13,6 +13,8 @@ How the paper's lines and equations map to this file:
 | while not converged | `IterativeProjections.run` |
 
 A baseline is the same loop with one problem that never ends by itself: no proxies (or one fixed set) and no pull.
+PROFS, the method before CCP, is the same loop with the pull and without proxies: in the batches of a problem, an image
+of each class represents it, and a problem ends after a number of steps (`data/representatives.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class IterativeProjections:
     Args:
         network: the embedding network; its best weights are remembered per problem and for the whole run.
         solve: trains the current problem: `while projections.problem_open: ...; projections.observe(score)`.
-        proxies: the class proxies, trained together with the network. None: a baseline without proxies.
+        proxies: the class proxies, trained together with the network. None: a baseline without proxies, or PROFS.
         pull: the lambda term. None: nothing pulls.
         embed_pool: called with the problem's number, it gives the pool's un-normalised embeddings (C, b, D); of very
             many classes an iterator of chunks (c, b, D), in the order of the classes. Where processes share the
@@ -167,8 +169,7 @@ class IterativeProjections:
             self.solutions = [*self.solutions, solution][-self.averaged :]
             solution = mean_weights(self.solutions)
             self.network.load_state_dict(solution)
-        is_start = self.proxies is not None and not self.proxies.placed
-        if self.pull is not None and (self.pull_to_start or not is_start):
+        if self.pull is not None and (self.pull_to_start or not self.waits_for_proxies):
             self.pull.move_anchor(solution)
         if proxies is not None and (self.remembered == 1 or self.previous_proxies is None):
             self.previous_proxies = proxies
@@ -221,10 +222,14 @@ class IterativeProjections:
         return self.problem == 0 and self.start_evaluations > 0
 
     @property
+    def waits_for_proxies(self) -> bool:
+        """Tell whether the current problem is solved without the proxies that later ones have."""
+        return self.proxies is not None and not self.proxies.placed
+
+    @property
     def problem_open(self) -> bool:
         """Tell whether the current problem wants more training."""
-        waiting = self.proxies is not None and not self.proxies.placed
-        start_is_over = waiting and self.evaluations >= self.start_evaluations
+        start_is_over = self.waits_for_proxies and self.evaluations >= self.start_evaluations
         over = self.problem_patience.used_up or start_is_over or self.at_its_pace or self.finished
         return self.problem > 0 and not over
 
@@ -236,7 +241,7 @@ class IterativeProjections:
     @property
     def at_its_pace(self) -> bool:
         """Tell whether the current problem ends because its pace says so, not because validation has stalled."""
-        if self.proxies is None or not self.proxies.placed or self.problem_patience.used_up:
+        if self.problem == 0 or self.waits_for_proxies or self.problem_patience.used_up:
             return False
         pace = self.pace
         if pace.steps is not None and self.steps_of_problem >= pace.steps:
@@ -271,7 +276,7 @@ class IterativeProjections:
 
     def _present_proxies(self) -> Tensor | None:
         """Copy the proxies, so that further training does not change the copy; None as long as there are none."""
-        if self.proxies is None or not self.proxies.placed:
+        if self.proxies is None or self.waits_for_proxies:
             return None
         return self.proxies.present()
 

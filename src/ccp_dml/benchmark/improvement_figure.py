@@ -1,11 +1,11 @@
-"""Draw the paper's figure of relative improvements: what proxies, XBM and CCP each add to a plain loss."""
+"""Draw the paper's figure of relative improvements: what proxies, XBM, CCP and PROFS each add to a plain loss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ccp_dml.benchmark.table import MARKED
-from ccp_dml.config.recipes import CCP, PROXY, SMALL_CCP, XBM
+from ccp_dml.config.recipes import CCP, PROFS, PROXY, SMALL_CCP, XBM
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_table import BenchmarkTable
@@ -14,7 +14,7 @@ from ccp_dml.reports.figures.picture import write_picture
 
 METRIC = "map_at_r"
 BASES = ("c1", "c2", "ms", "triplet")
-VARIANTS = {PROXY: "proxy", XBM: "XBM", SMALL_CCP: "CCP (small)", CCP: "CCP"}
+VARIANTS = {PROXY: "proxy", XBM: "XBM", SMALL_CCP: "CCP (small)", CCP: "CCP", PROFS: "PROFS"}
 PAPER = "paper"
 
 

@@ -26,7 +26,7 @@ def memory_needs(
         "run.evaluation_batch": config.run.evaluation_batch * item * (1 + FLOAT) if of_images else 0,
         "run.workers": (config.run.workers or 0) * (WORKER + 2 * batch * item) if of_images else 0,
     }
-    if config.ccp.mode != "off":
+    if config.ccp.has_proxies:
         ccp, is_divided = config.ccp, config.run.proxies_over_processes
         held = classes // processes if is_divided else classes  # by each process
         of_all = 0 if config.run.proxies_on_disk else on_this_machine * held * ccp.proxies_per_class * dim

@@ -74,15 +74,19 @@ IMAGE_BACKBONE = Reader(
     "the backbone {backbone} passes vectors on as they are; take a data set of images, such as the recipe folder",
 )
 WITH_PROXIES = of_method(
-    lambda config: config.ccp.mode != "off", "it belongs to proxies, and {method} has none; name a method such as {ccp}"
+    lambda config: config.ccp.has_proxies, "it belongs to proxies, and {method} has none; name a method such as {ccp}"
 )
 WITH_TRAINED_PROXIES = of_method(
-    lambda config: config.ccp.mode != "off" or config.loss.name not in BATCH_LOSSES,
+    lambda config: config.ccp.has_proxies or config.loss.name not in BATCH_LOSSES,
     "{method} trains no proxies; name a method such as {ccp}",
 )
 WITH_CCP = of_method(
     lambda config: config.ccp.mode == "alternating",
     "it belongs to CCP (ccp.mode=alternating), and {method} is another method; name a method such as {ccp}",
+)
+WITH_SEVERAL_PROBLEMS = of_method(
+    lambda config: config.ccp.alternates,
+    "it belongs to methods that solve problem after problem, and {method} is none; name a method such as {ccp}",
 )
 WITH_STALENESS = of_method(
     lambda config: config.ccp.mode == "alternating" and config.ccp.until == "stale",
@@ -138,13 +142,13 @@ READERS: dict[str, Reader] = {
     "optim.proxy_lr_factor": WITH_TRAINED_PROXIES,
     "optim.decay_proxies": WITH_TRAINED_PROXIES,
     "optim.proxies_by_rows": WITH_TRAINED_PROXIES,
-    "ccp.weight": WITH_CCP,
+    "ccp.weight": WITH_SEVERAL_PROBLEMS,
     "ccp.proxies_per_class": WITH_PROXIES,
     "ccp.proxies_by_need": WITH_PROXIES,
     "ccp.pool_per_class": WITH_PROXIES,
     "ccp.start_step": WITH_PROXIES,
     "ccp.pull_to_start": WITH_CCP,
-    "ccp.until": WITH_CCP,
+    "ccp.until": WITH_SEVERAL_PROBLEMS,
     "ccp.patience": of_method(
         lambda config: config.ccp.mode == "alternating" and config.ccp.until != "steps",
         "it ends the problems of CCP unless ccp.until=steps; name a method such as {ccp}",
@@ -152,7 +156,7 @@ READERS: dict[str, Reader] = {
     "ccp.staleness": WITH_STALENESS,
     "ccp.check_every": WITH_STALENESS,
     "ccp.steps_per_problem": of_method(
-        lambda config: config.ccp.mode == "alternating" and config.ccp.until == "steps",
+        lambda config: config.ccp.alternates and config.ccp.until == "steps",
         "it is read with ccp.until=steps by methods such as {ccp}",
     ),
     "ccp.pair_weight": WITH_PROXIES,
@@ -160,7 +164,9 @@ READERS: dict[str, Reader] = {
     "ccp.space": WITH_PROXIES,
     "ccp.rewind": WITH_PROXIES,
     "ccp.remembered_problems": WITH_CCP,
-    "ccp.averaged_solutions": WITH_PROXIES,
+    "ccp.averaged_solutions": of_method(
+        lambda config: config.ccp.mode != "off", "{method} has one solution; name a method such as {ccp}"
+    ),
     "ccp.reset_moments": WITH_CCP,
     "xbm.memory_batches": WITH_MEMORY,
     "xbm.start_step": WITH_MEMORY,
@@ -240,7 +246,12 @@ def unread_settings(configs: Sequence[Config], written: Mapping[str, str]) -> It
 def _names(config: Config) -> dict[str, str]:
     """Give the words that a remedy may use."""
     loss, methods = config.loss.name, shipped_recipes("methods")
-    kind = {"off": "", "one-problem": " with proxies chosen once", "alternating": " with CCP"}[config.ccp.mode]
+    kind = {
+        "off": "",
+        "one-problem": " with proxies chosen once",
+        "alternating": " with CCP",
+        "representatives": " with representatives",
+    }[config.ccp.mode]
     return {
         "data": config.data.name,
         "backbone": config.model.backbone,

@@ -24,8 +24,8 @@ STUDY = "study"
 """Another table that only recipes have: what a study varies. Its runs are not concerned."""
 
 
-ALONE, PROXY, CCP, SMALL_CCP, XBM = "", "-proxy", "-ccp", "-ccp-s", "-xbm"
-"""What a method's name adds to its loss's: nothing, one proxy problem, CCP, CCP with a proxy per class, a memory."""
+ALONE, PROXY, CCP, SMALL_CCP, XBM, PROFS = "", "-proxy", "-ccp", "-ccp-s", "-xbm", "-profs"
+"""What a method's name adds to its loss's: nothing, one proxy problem, CCP large and small, a memory, PROFS."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def refuse_data(path: Path) -> None:
 
 def loss_of(method: str) -> str:
     """Name the loss of a method: `c2` of `c2-ccp-s`."""
-    for suffix in (SMALL_CCP, CCP, PROXY, XBM):  # the longest that ends alike comes first
+    for suffix in (SMALL_CCP, CCP, PROXY, XBM, PROFS):  # the longest that ends alike comes first
         if method.endswith(suffix):
             return method.removesuffix(suffix)
     return method

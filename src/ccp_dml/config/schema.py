@@ -174,8 +174,8 @@ class OptimConfig(ConfigSection):
 
 
 class CcpConfig(ConfigSection):
-    mode: Literal["off", "one-problem", "alternating"] = Field(
-        "off", description="no proxies; proxies chosen once; Algorithm 1"
+    mode: Literal["off", "one-problem", "alternating", "representatives"] = Field(
+        "off", description="no proxies; proxies chosen once; Algorithm 1; PROFS: images represent their classes (D32)"
     )
     weight: float = Field(2e-4, ge=0, description="lambda, the pull towards the previous solution")
     proxies_per_class: int = Field(8, ge=1, le=MOST_AT_ONCE, description="P, the proxies of each class")
@@ -197,7 +197,9 @@ class CcpConfig(ConfigSection):
         0.75, gt=0, description="proxies are stale at so many covering radii from their images; with until = stale"
     )
     check_every: int = Field(10, ge=1, description="steps between two looks at the staleness; with until = stale")
-    steps_per_problem: int = Field(100, ge=1, description="with until = steps")
+    steps_per_problem: Annotated[int, Field(ge=1)] | Literal["epoch"] = Field(
+        100, description="with until = steps; epoch: about one pass over the training images"
+    )
     pair_weight: Annotated[float, Field(ge=0)] | Literal["balanced"] = Field(
         0.1, description="weight of the loss inside the batch; balanced: it leads, proxies pull a third as hard (D4)"
     )
@@ -213,6 +215,16 @@ class CcpConfig(ConfigSection):
         1, ge=1, description="last solutions whose mean the next problem starts from; 1: the paper"
     )
     reset_moments: bool = Field(False, description="forget the proxies' Adam moments at reselection (D12)")
+
+    @property
+    def has_proxies(self) -> bool:
+        """Tell whether the batch is compared with proxies that are chosen by k-center."""
+        return self.mode in ("one-problem", "alternating")
+
+    @property
+    def alternates(self) -> bool:
+        """Tell whether one problem follows another, each pulled to the solution of the one before."""
+        return self.mode in ("alternating", "representatives")
 
 
 class XbmConfig(ConfigSection):

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ccp_dml.data.representatives import Representatives
 from ccp_dml.errors import UserError
 from ccp_dml.foundation import randomness
 
@@ -54,7 +55,8 @@ class ClassBalancedBatches:
     come without replacement until the class is used up. Iterating yields what is left of the current epoch and moves
     on to the next one, so that a restored state goes on with exactly the batch that would have come.
 
-    With `world_size` processes, each `rank` gets equally many consecutive rows of the same global batch.
+    With `world_size` processes, each `rank` gets equally many consecutive rows of the same global batch. With
+    `representatives`, the first of a class's images in a batch is the one that represents the class at that time.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ClassBalancedBatches:
         seed: int,
         rank: int = 0,
         world_size: int = 1,
+        representatives: Representatives | None = None,
     ) -> None:
         """Plan over `labels` (N,), which are any integers; a row index is a position in them."""
         classes, counts = labels.unique(return_counts=True)
@@ -81,14 +84,14 @@ class ClassBalancedBatches:
                 f"shared out equally among {world_size} processes: choose a batch whose size is a multiple of "
                 f"{world_size}, or another number of processes"
             )
-        self.seed = seed
+        self.seed, self.representatives = seed, representatives
         self.epoch = 0
         self.position = 0
         self._classes, self._sizes = classes, counts  # (C,), (C,)
         self._rows_by_class = labels.argsort(stable=True)  # (N,), class after class
         share = self.batch_size // world_size
         self.own = slice(rank * share, (rank + 1) * share)  # this rank's rows of a global batch
-        self._length = max(1, len(labels) // self.batch_size)
+        self._length = epoch_length(len(labels), self.batch_size)
         self._planned: tuple[int, Tensor] | None = None
 
     @property
@@ -118,7 +121,11 @@ class ClassBalancedBatches:
         """Give this rank's rows of the batch at `position` of `epoch`, wherever the iteration stands."""
         if self._planned is None or self._planned[0] != epoch:
             self._planned = epoch, self._plan(epoch)
-        return self._planned[1][position, self.own]
+        rows = self._planned[1][position]
+        if self.representatives is not None:
+            hands = rows.view(self.classes_per_batch, self.images_per_class)
+            rows = self.representatives.lead(hands, epoch * len(self) + position).flatten()
+        return rows[self.own]
 
     def advance(self) -> None:
         """Count the current batch as handed out."""
@@ -144,3 +151,8 @@ class ClassBalancedBatches:
             dealt = classes.deal(0, self.classes_per_batch)
             batch.copy_(torch.tensor([row for c in dealt for row in images.deal(c, self.images_per_class)]))
         return plan
+
+
+def epoch_length(images: int, batch_size: int) -> int:
+    """Count the batches of about one pass over so many images."""
+    return max(1, images // batch_size)

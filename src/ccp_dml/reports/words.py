@@ -90,6 +90,8 @@ def method_text(settings: Mapping[str, Any]) -> str:
     """Describe the method that dotted keys set, for example "C2 with CCP, 8 proxies per class"."""
     name, mode = str(settings.get("loss.name", "unknown loss")), settings.get("ccp.mode", "off")
     loss = name.upper() if len(name) <= 2 else name
+    if mode == "representatives":
+        return f"{loss} with PROFS, 1 representative per class"
     if mode != "off":
         number = settings.get("ccp.proxies_per_class")
         proxies = f"{number} {'proxy' if number == 1 else 'proxies'} per class"

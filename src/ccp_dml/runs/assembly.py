@@ -11,10 +11,11 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from ccp_dml.config.layers import flatten
-from ccp_dml.config.schema import Config
+from ccp_dml.config.schema import CcpConfig, Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import Batch, TrainingBatches, evaluation_batches, load_rows, loader_processes
-from ccp_dml.data.sampler import ClassBalancedBatches
+from ccp_dml.data.representatives import Representatives
+from ccp_dml.data.sampler import ClassBalancedBatches, epoch_length
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.evaluation import embed, score
 from ccp_dml.foundation.checkpoint import random_states, restore_random_states
@@ -79,7 +80,8 @@ class TrainingRun:
         self.advice_told: set[str] = set()
         self.workers = loader_processes(config.run.workers, learned.source, processes.local_count)
         seed, ccp, train = config.run.seed, config.ccp, config.train
-        alternating, is_final = ccp.mode == "alternating", config.protocol.hold_out == "nothing"
+        is_final = config.protocol.hold_out == "nothing"
+        epoch = epoch_length(len(learned), train.classes_per_batch * train.images_per_class)
 
         sampler = ClassBalancedBatches(
             learned.labels,
@@ -88,6 +90,7 @@ class TrainingRun:
             derive_seed(seed, "sampler"),
             processes.rank,
             processes.count,
+            representatives_of(config, learned, epoch),
         )
         if sampler.small_classes:
             watcher.note(
@@ -97,7 +100,7 @@ class TrainingRun:
         self.batches = TrainingBatches(
             learned, sampler, derive_seed(seed, "batches"), self.workers, pin_memory=fabric.device.type == "cuda"
         )
-        objective, self.proxies = build_objective(config, len(learned.class_names), len(sampler), processes)
+        objective, self.proxies = build_objective(config, len(learned.class_names), epoch, processes)
         scaled_gradients = config.run.precision == "16-mixed"
         files = files_for_proxies(config, fabric.device, logbook.folder)
         self.optimizer = build_optimizer(
@@ -111,7 +114,7 @@ class TrainingRun:
             compile_backbone(network, fabric.device)
         self.wrapped_network, wrapped_optimizer = fabric.setup(network, self.optimizer)
         self.wrapped_network.mark_forward_method("raw")
-        pull = ProximalPull(network, ccp.weight) if alternating else None
+        pull = ProximalPull(network, ccp.weight) if ccp.alternates else None
         self.pool = TrainingPool(
             learned,
             pool_size(ccp.pool_per_class, ccp.proxies_per_class),
@@ -135,7 +138,7 @@ class TrainingRun:
             weight_decay=config.optim.weight_decay,
             decayed=decayed_parameters(config.optim, network, objective),
             clip_norm=config.optim.clip_norm,
-            warm_up_steps=round(train.warm_up_epochs * len(sampler)),
+            warm_up_steps=round(train.warm_up_epochs * epoch),
             resting=list(network.backbone.parameters()),
             processes=processes,
             divided=[] if self.divided is None else [self.divided.proxies.vectors],
@@ -149,8 +152,8 @@ class TrainingRun:
             pull=pull,
             embed_pool=self.embed_pool if self.proxies is not None else None,
             embed_origins=self.embed_origins if self.proxies is not None else None,
-            pace=pace_of(config, len(learned.class_names)) if alternating else None,
-            patience=ccp.patience if alternating and ccp.until != "steps" and not is_final else None,
+            pace=pace_of(config, len(learned.class_names), epoch) if ccp.alternates else None,
+            patience=ccp.patience if ccp.alternates and ccp.until != "steps" and not is_final else None,
             run_patience=None if is_final else train.patience,
             keep_last=is_final,
             max_evaluations=evaluations_left(self.trainer),
@@ -353,7 +356,24 @@ def evaluations_left(trainer: Trainer) -> int | None:
     return math.ceil(max(0, trainer.max_steps - trainer.step) / trainer.evaluate_every)
 
 
-def pace_of(config: Config, classes: int) -> Pace:
+def representatives_of(config: Config, learned: LabelledSet, epoch: int) -> Representatives | None:
+    """Let images represent their classes (PROFS); None for other methods.
+
+    Their problems and those of the loop are the same steps: both begin with the first one and are equally long (D32).
+    """
+    if config.ccp.mode != "representatives":
+        return None
+    return Representatives(
+        learned.labels, problem_length(config.ccp, epoch), derive_seed(config.run.seed, "representatives")
+    )
+
+
+def problem_length(ccp: CcpConfig, epoch: int) -> int:
+    """Count the steps of a problem that ends after a fixed number of them; an `epoch` has so many."""
+    return epoch if ccp.steps_per_problem == "epoch" else ccp.steps_per_problem
+
+
+def pace_of(config: Config, classes: int, epoch: int) -> Pace:
     """Choose what ends a problem besides a stall of the validation scores (D30).
 
     However stale its proxies are, a problem trains on half as many images as its pool held: a step takes about three
@@ -363,7 +383,7 @@ def pace_of(config: Config, classes: int) -> Pace:
     ccp, train = config.ccp, config.train
     pool = classes * pool_size(ccp.pool_per_class, ccp.proxies_per_class)
     return Pace(
-        steps=ccp.steps_per_problem if ccp.until == "steps" else None,
+        steps=problem_length(ccp, epoch) if ccp.until == "steps" else None,
         staleness=ccp.staleness if ccp.until == "stale" else None,
         at_least=math.ceil(pool / (2 * train.classes_per_batch * train.images_per_class)),
         check_every=ccp.check_every,

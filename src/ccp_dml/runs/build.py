@@ -159,7 +159,10 @@ def build_objective(
     refuse_rows_that_decay(config)
     if config.run.proxies_over_processes:
         refuse_undividable(config, loss, classes, processes)
-    if config.ccp.mode != "off":
+    if config.ccp.mode == "representatives":
+        refuse_without_representatives(config, loss)
+        return BatchObjective(loss), None
+    if config.ccp.has_proxies:
         if config.xbm.enabled:
             raise UserError("xbm.enabled and ccp.mode are both set: references are either a memory or proxies.")
         refuse_without_references(loss, config.loss.name, context, f"ccp.mode={config.ccp.mode}")
@@ -184,6 +187,30 @@ def build_objective(
         batch = config.train.classes_per_batch * config.train.images_per_class
         return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
     return BatchObjective(loss), None
+
+
+def refuse_without_representatives(config: Config, loss: nn.Module) -> None:
+    """Raise if batches would not compare images with representatives, or nobody could tell who represents a class."""
+    mode = "ccp.mode=representatives"
+    if config.ccp.until != "steps":
+        raise UserError(
+            f"{mode}: representatives change after a fixed number of steps, and ccp.until={config.ccp.until} ends a "
+            "problem at any step; set ccp.until=steps."
+        )
+    if config.train.images_per_class < 2:
+        raise UserError(
+            f"{mode} with train.images_per_class=1 would train on representatives alone; set it to 2 or more."
+        )
+    if config.xbm.enabled:
+        raise UserError(
+            f"{mode} and xbm.enabled are both set: a memory compares with whatever was in past batches, not with "
+            "representatives; leave one of them out."
+        )
+    if any(value.ndim > 1 for value in loss.parameters()):
+        raise UserError(
+            f"loss.name = {config.loss.name!r} compares samples with proxies of its own, never with representatives, "
+            f"and does not go together with {mode}; choose a pair loss such as c2, or leave that setting out."
+        )
 
 
 def proxy_slots(ccp: CcpConfig) -> int:

@@ -33,7 +33,7 @@ def refuse_rows_that_decay(config: Config) -> None:
     """Raise if proxies should be visited only when they move, and something moves them all in every step."""
     if not config.optim.proxies_by_rows:
         return
-    if config.ccp.mode == "off":
+    if not config.ccp.has_proxies:
         raise UserError("optim.proxies_by_rows needs proxies that CCP reselects: set ccp.mode, or leave it out.")
     if config.optim.decay_proxies and config.optim.weight_decay:
         raise UserError(
@@ -57,7 +57,7 @@ def files_for_proxies(config: Config, device: torch.device, folder: Path) -> Map
 def refuse_undividable(config: Config, loss: nn.Module, classes: int, processes: Processes) -> None:
     """Raise if the proxies cannot be divided among processes, each of which has those of its own classes."""
     setting = "run.proxies_over_processes"
-    if config.ccp.mode == "off":
+    if not config.ccp.has_proxies:
         raise UserError(f"{setting} needs proxies that CCP reselects: set ccp.mode, or leave it out.")
     if not takes_holders(loss):
         able = ", ".join(name for name, kind in LOSSES.items() if takes_holders(kind))

@@ -35,7 +35,8 @@ def final_config(run: Path, recipes: Sequence[str], settings: Sequence[str], see
 def final_settings(folder: Path) -> list[str]:
     """List the settings, beyond its configuration, with which the run in `folder` is trained again on every class.
 
-    It trains as many steps as the run's best evaluation had, and ends as many problems on the way.
+    It trains as many steps as the run's best evaluation had, and ends as many problems of CCP on the way; the
+    problems of PROFS keep the length that is set.
     """
     run = RunFolder.read(folder)
     best = run.best_evaluation()

@@ -94,6 +94,7 @@ def training_lines(run: RunFolder) -> list[str]:
             "off": "No problems against proxies (ccp.mode = off).",
             "one-problem": "One problem against class proxies (ccp.mode = one-problem).",
             "alternating": "Alternating projections with chance constraints (ccp.mode = alternating).",
+            "representatives": "Alternating projections with representatives of classes (ccp.mode = representatives).",
         }[setting["ccp"]["mode"]],
         f"Seed {setting['run']['seed']}.",
     ]
