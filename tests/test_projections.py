@@ -324,6 +324,50 @@ def test_a_stall_ends_a_problem_whose_proxies_are_fresh():
     assert script.projections.pull.anchor["weight"].item() == 4.0  # then the best weights are the solution
 
 
+class RepresentedScript(PacedScript):
+    """PROFS: no proxies, but a pull and a pace."""
+
+    def __init__(self, scores, **options):
+        Script.__init__(self, scores, with_proxies=False, patience=None, **options)
+        self.projections.pull = ProximalPull(self.network, 0.5)
+
+    def solve(self, projections):
+        while projections.problem_open:
+            anchor = projections.pull.anchor.get("weight")
+            self.events.append((projections.problem, projections.steps, None if anchor is None else anchor.item()))
+            with torch.no_grad():
+                self.network.weight += 1
+            projections.count_step()
+            if projections.steps % 4 == 0:
+                projections.observe(self.scores.pop(0))
+
+
+def test_problems_without_proxies_follow_their_pace_and_are_pulled_to_the_solution_before():
+    script = RepresentedScript([0.1, 0.9, 0.2, 0.3], pace=Pace(steps=6), max_evaluations=4)
+    assert script.projections.run()["weight"].item() == 8.0
+    anchors = [None] * 6 + [6.0] * 6 + [12.0] * 4  # where problems ended, not where the score was best
+    assert script.events == [(1 + step // 6, step, anchors[step]) for step in range(16)]
+    assert [(start.step, start.covering_radius) for start in script.projections.starts] == [
+        (0, None),
+        (6, None),
+        (12, None),
+    ]
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_problems_without_proxies_are_resumed_where_they_were(stop):
+    """At evaluation 3 a problem ends, too."""
+    scores = [0.1, 0.9, 0.2, 0.3]
+    whole = RepresentedScript(scores, pace=Pace(steps=6), max_evaluations=4)
+    first = RepresentedScript(scores, pace=Pace(steps=6), max_evaluations=stop)
+    whole.projections.run(), first.projections.run()
+    second = RepresentedScript(scores[stop:], pace=Pace(steps=6), max_evaluations=4)
+    second.projections.load_state_dict(first.projections.state_dict())
+    second.network.load_state_dict(first.network.state_dict())
+    second.projections.run()
+    assert first.events + second.events == whole.events
+
+
 def test_a_pace_by_staleness_needs_the_images():
     with pytest.raises(ValueError, match="embed_origins"):
         IterativeProjections(nn.Linear(1, 1), print, pace=Pace(staleness=1.0))

@@ -19,7 +19,9 @@ def test_list_names_everything(kind, capsys):
         "datasets": {"glyphs", "folder", "csv", "features"},
         "losses": {"c1", "c2", "ms", "triplet"},
         "methods": {
-            f"{loss}{end}" for loss in ("c1", "c2", "ms", "triplet") for end in ("", "-proxy", "-ccp", "-ccp-s")
+            f"{loss}{end}"
+            for loss in ("c1", "c2", "ms", "triplet")
+            for end in ("", "-proxy", "-ccp", "-ccp-s", "-profs")
         },
         "backbones": {"bn_inception", "resnet20v2", "resnet50"},
         "recipes": {"glyphs", "c2-ccp"},

@@ -47,7 +47,7 @@ def result(folder):
     return {key: value for key, value in entries.items() if key not in ("seconds", "peak_memory")}
 
 
-@pytest.mark.parametrize("method", ["c2", "c2-proxy", "c2-ccp", "c1-ccp-s", "ms-ccp", "triplet-ccp"])
+@pytest.mark.parametrize("method", ["c2", "c2-proxy", "c2-ccp", "c1-ccp-s", "ms-ccp", "triplet-ccp", "c2-profs"])
 def test_a_run_writes_what_the_contract_promises(features, tmp_path, method, capsys):
     run = tmp_path / "run"
     assert main(command(features, method, run)) == 0
@@ -57,9 +57,9 @@ def test_a_run_writes_what_the_contract_promises(features, tmp_path, method, cap
     assert [row["step"] for row in rows] == [0, 4, 8, 12, 16, 20, 24]
     wanted = {"step", "problem", "map_at_r", "precision_at_1", "r_precision", "loss"}
     wanted |= {"gradient_norm", "active_positives", "active_negatives"}
-    if method != "c2":
+    if method not in ("c2", "c2-profs"):
         wanted |= {"covering_radius", "staleness", "embedding_drift", "proxy_drift"}
-    if "ccp" in method:
+    if "ccp" in method or "profs" in method:
         wanted |= {"pull_norm", "problems_begun"}
     start, *rows = rows
     assert all(wanted <= row.keys() for row in rows)
@@ -90,6 +90,17 @@ def test_ccp_solves_several_problems_and_pulls_from_the_second_on(features, tmp_
     assert rows[-1]["problem"] > 2
     assert all(row["pull_norm"] == 0 for row in rows if row["problem"] == 1)
     assert all(row["pull_norm"] > 0 for row in rows if row["problem"] > 1)
+
+
+def test_profs_changes_representatives_after_each_pass_and_pulls_from_the_second_problem_on(features, tmp_path, capsys):
+    assert main(command(features, "c2-profs", tmp_path / "run", "train.images_per_class=2")) == 0
+    rows = log(tmp_path / "run")[1:]
+    assert [start["step"] for row in rows for start in row["problems_begun"]] == [0, 6, 12, 18]  # 48 images, 8 a batch
+    assert [row["pull_norm"] > 0 for row in rows] == [row["step"] > 6 for row in rows]
+    assert "C2 with PROFS, 1 representative per class" in " ".join(capsys.readouterr().err.split())
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Pull" in page
+    assert "Covering radius" not in page
 
 
 def test_scoring_the_start_does_not_change_the_training_by_a_bit(features, tmp_path, monkeypatch):
@@ -201,17 +212,18 @@ def test_the_same_seed_gives_the_same_log_and_another_seed_another(features, tmp
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("method", "settings"),
     [
-        (),
-        ("ccp.rewind=true", "ccp.reset_moments=true", "ccp.space=normalised", "ccp.proxy_length=unit"),
-        ("ccp.until=steps", "ccp.steps_per_problem=3"),
-        ("ccp.until=stale", "ccp.staleness=0.02", "ccp.check_every=1"),
+        ("c2-ccp", ()),
+        ("c2-ccp", ("ccp.rewind=true", "ccp.reset_moments=true", "ccp.space=normalised", "ccp.proxy_length=unit")),
+        ("c2-ccp", ("ccp.until=steps", "ccp.steps_per_problem=3")),
+        ("c2-ccp", ("ccp.until=stale", "ccp.staleness=0.02", "ccp.check_every=1")),
+        ("c2-profs", ("ccp.steps_per_problem=6", "ccp.weight=0.5")),
     ],
 )
-def test_interrupted_and_resumed_is_as_if_nothing_happened(features, tmp_path, monkeypatch, settings):
+def test_interrupted_and_resumed_is_as_if_nothing_happened(features, tmp_path, monkeypatch, method, settings):
     settings = ("train.max_steps=48", *settings)
-    assert main(command(features, "c2-ccp", tmp_path / "whole", *settings)) == 0
+    assert main(command(features, method, tmp_path / "whole", *settings)) == 0
 
     record, calls = Logbook.record, []
 
@@ -222,7 +234,7 @@ def test_interrupted_and_resumed_is_as_if_nothing_happened(features, tmp_path, m
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Logbook, "record", interrupted_record)
-    assert main(command(features, "c2-ccp", tmp_path / "parts", *settings)) == 130
+    assert main(command(features, method, tmp_path / "parts", *settings)) == 130
     for _ in range(3):
         assert main(["train", "--resume", "--out", str(tmp_path / "parts")]) == 130
     assert main(["train", "--resume", "--out", str(tmp_path / "parts")]) == 0

@@ -5,14 +5,18 @@ from ccp_dml.config.memory_needs import memory_needs, refuse_too_large
 from ccp_dml.errors import UserError
 
 
-def config(*settings):
-    return resolve(["glyphs", "c2-ccp"], settings).config
+def config(*settings, method="c2-ccp"):
+    return resolve(["glyphs", method], settings).config
 
 
 def test_needs_grow_with_what_is_named():
     small, large = (memory_needs(config(f"ccp.proxies_per_class={n}"), 100, of_images=True) for n in (8, 8000))
     assert large["ccp.proxies_per_class"] == 1000 * small["ccp.proxies_per_class"]
     assert large["run.evaluation_batch"] == small["run.evaluation_batch"]
+
+
+def test_representatives_take_no_memory():
+    assert not any(key.startswith("ccp.") for key in memory_needs(config(method="c2-profs"), 100, of_images=True))
 
 
 def test_too_much_is_refused_with_the_sum_and_its_parts():

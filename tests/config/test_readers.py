@@ -88,9 +88,11 @@ READ = {
     "data.drop_small_classes=true": ["features c2"],
     "model.cache_features=false": ["cub frozen c2"],
     "optim.proxy_lr_factor=2": ["cub c2-proxy", "cub proxy-anchor", "features soft-triple"],
-    "ccp.weight=1": ["cub c1-ccp-s"],
+    "ccp.weight=1": ["cub c1-ccp-s", "cub ms-profs"],
     "ccp.until=stale": ["cub c2-ccp"],
     "ccp.rewind=true": ["cub c2-proxy"],
+    "ccp.steps_per_problem=50": ["cub c2-profs"],
+    "ccp.averaged_solutions=2": ["cub c2-profs"],
     "ccp.patience=2": ["cub c2-ccp", "folder ms-ccp"],
     "xbm.start_step=2": ["cub c1-xbm"],
     "protocol.folds=5": ["cub c2"],
@@ -124,6 +126,25 @@ def test_a_setting_without_effect_is_refused_with_who_would_read_it(setting, rec
     named = set(re.findall(r"[\w+-]+", told))
     assert named & {*shipped_recipes(), "stale", "steps"}
     assert "{" not in told
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "optim.proxy_lr_factor",
+        "ccp.proxies_per_class",
+        "ccp.pool_per_class",
+        "ccp.start_step",
+        "ccp.patience",
+        "ccp.rewind",
+        "ccp.remembered_problems",
+    ],
+)
+def test_representatives_are_no_proxies(key):
+    config = resolve(["cub", "c2-profs"]).config
+    assert not reads(config, key)
+    (told,) = unread_settings([config], {key: f"--set {key}"})
+    assert "c2-ccp" in told
 
 
 def test_settings_of_a_pace_are_read_where_it_is_chosen():

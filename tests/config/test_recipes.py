@@ -60,7 +60,9 @@ def test_a_slip_in_a_name_gets_the_name_meant():
         read_recipe("c2-cpp")
 
 
-@pytest.mark.parametrize(("method", "loss"), [("c2", "c2"), ("ms-ccp-s", "ms"), ("c1-xbm", "c1"), ("soft-triple",) * 2])
+@pytest.mark.parametrize(
+    ("method", "loss"), [("c2", "c2"), ("ms-ccp-s", "ms"), ("c1-xbm", "c1"), ("c2-profs", "c2"), ("soft-triple",) * 2]
+)
 def test_the_loss_of_a_method(method, loss):
     assert loss_of(method) == loss
 

@@ -58,7 +58,8 @@ ONE_PROBLEM = tuple(f"{loss}-proxy" for loss in PAIR_LOSSES)
 CCP = tuple(f"{loss}-ccp" for loss in PAIR_LOSSES)
 CCP_SMALL = tuple(f"{loss}-ccp-s" for loss in PAIR_LOSSES)
 XBM = ("c1-xbm", "c2-xbm")
-METHODS = (*PLAIN, *ONE_PROBLEM, *CCP, *CCP_SMALL, *XBM, *PROXY_LOSSES)
+PROFS = tuple(f"{loss}-profs" for loss in PAIR_LOSSES)
+METHODS = (*PLAIN, *ONE_PROBLEM, *CCP, *CCP_SMALL, *XBM, *PROFS, *PROXY_LOSSES)
 
 
 def pairs(*methods):
@@ -72,7 +73,7 @@ def settings(data, method):
 def test_all_methods_and_data_sets_of_the_paper_are_there():
     assert set(shipped_recipes("methods")) == set(METHODS)
     assert set(DATASETS) <= set(shipped_recipes("datasets"))
-    assert len(set(product(DATASETS, METHODS))) == 88
+    assert len(set(product(DATASETS, METHODS))) == 104
 
 
 @pairs(*METHODS)
@@ -89,7 +90,7 @@ def test_what_all_methods_share(data, method):
     assert config.protocol.folds == 4
 
 
-@pairs(*PLAIN, *ONE_PROBLEM, *CCP, *CCP_SMALL, *XBM)
+@pairs(*PLAIN, *ONE_PROBLEM, *CCP, *CCP_SMALL, *XBM, *PROFS)
 def test_pair_losses(data, method):
     config = settings(data, method)
     loss = method.split("-")[0]
@@ -144,6 +145,22 @@ def test_memories(data, method):
     objective, _ = build_objective(config, classes=40)
     assert isinstance(objective, CrossBatchMemory)
     assert objective.embeddings.shape == (MEMORY_BATCHES[data] * 32, 128)
+
+
+@pairs(*PROFS)
+def test_representatives(data, method):
+    config = settings(data, method)
+    assert (config.ccp.mode, config.ccp.until, config.ccp.steps_per_problem) == ("representatives", "steps", "epoch")
+    assert config.ccp.weight == 2e-4
+    objective, reselected = build_objective(config, classes=40)
+    assert isinstance(objective, BatchObjective)
+    assert reselected is None
+
+
+@pytest.mark.parametrize("mode", ["frozen", "top", "finetune", "scratch"])
+def test_modes_leave_representatives_their_pace(mode):
+    config = resolve(["folder", mode, "c2-profs"]).config
+    assert (config.ccp.mode, config.ccp.until, config.ccp.steps_per_problem) == ("representatives", "steps", "epoch")
 
 
 def test_every_recipe_says_what_it_is_in_its_first_line(capsys):

@@ -60,6 +60,10 @@ def test_digits_and_colours_are_chosen_by_the_caller() -> None:
             {"loss.name": "c2", "ccp.mode": "one-problem", "ccp.proxies_per_class": 8},
             "C2 with 8 proxies per class, chosen once",
         ),
+        (
+            {"loss.name": "c2", "ccp.mode": "representatives", "ccp.proxies_per_class": 8},
+            "C2 with PROFS, 1 representative per class",
+        ),
         ({"loss.name": "triplet", "ccp.mode": "off", "ccp.proxies_per_class": 8}, "triplet alone"),
         ({"loss.name": "c1", "xbm.enabled": True, "xbm.memory_batches": 50}, "C1 with a memory of 50 batches"),
         ({}, "unknown loss alone"),

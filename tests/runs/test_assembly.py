@@ -193,13 +193,14 @@ def test_the_last_window_may_be_short(step, max_steps, left):
         ([], None, None),
         (["ccp.until=stale", "ccp.staleness=0.5"], None, 0.5),
         (["ccp.until=steps", "ccp.steps_per_problem=70"], 70, None),
+        (["ccp.until=steps", "ccp.steps_per_problem=epoch"], 137, None),
     ],
-    ids=["the paper", "stale", "steps"],
+    ids=["the paper", "stale", "steps", "epoch"],
 )
 def test_a_problem_is_ended_by_what_the_setting_names(settings, steps, staleness):
     settings = [*settings, "train.classes_per_batch=10", "train.images_per_class=4", "ccp.check_every=5"]
     config = resolve(["cub", "c2-ccp"], settings).config
-    pace = pace_of(config, classes=75)
+    pace = pace_of(config, classes=75, epoch=137)
     assert pace == Pace(steps, staleness, at_least=12, check_every=5)  # half of 75 classes x 12 images, 40 a step
 
 
@@ -306,3 +307,84 @@ def test_a_pool_in_chunks_gives_the_same_proxies(assemble, monkeypatch):
     assert torch.equal(chunks.proxies.vectors, whole.proxies.vectors)
     assert chunks.projections.covering_radius == whole.projections.covering_radius
     assert torch.equal(chunks.projections.selected_images, whole.projections.selected_images)
+
+
+PROFS = ("ccp.steps_per_problem=5", "train.max_steps=24", "ccp.weight=0.5", "optim.lr=0.01")
+
+
+def watched(run):
+    """Note, for each step of a run that is about to go on, its problem and the first image of each class."""
+    sampler, steps = run.batches.sampler, []
+
+    def take_step():
+        rows = sampler.batch(sampler.epoch, sampler.position)
+        labels = run.learned.labels[rows[::2]].tolist()  # two images of each class
+        anchor = {name: value.clone() for name, value in run.projections.pull.anchor.items()}
+        steps.append((run.projections.problem, dict(zip(labels, rows[::2].tolist(), strict=True)), anchor))
+        return original()
+
+    original, run.trainer.take_step = run.trainer.take_step, take_step
+    return steps
+
+
+def test_the_problems_of_the_loop_and_those_of_the_batches_are_the_same_steps(assemble):
+    run = assemble("run", "c2-profs", *PROFS)
+    steps = watched(run)
+    run.run()
+    assert run.proxies is None
+    assert [problem for problem, _, _ in steps] == [1 + step // 5 for step in range(24)]
+    assert [start.step for start in run.projections.starts] == [0, 5, 10, 15, 20]
+    found = run.batches.sampler.representatives
+    for problem, leaders, _ in steps:
+        assert set(leaders.values()) <= set(found.rows_of(torch.arange(6), problem).tolist())
+    first, second = ({label: row for p, led, _ in steps if p == n for label, row in led.items()} for n in (1, 2))
+    assert len(first) == len(second) == 6
+    assert all(first[label] != second[label] for label in first)
+    assert {"pull_norm", "problems_begun"} <= run.watcher.rows[-1].keys()
+    assert not {"covering_radius", "staleness", "proxy_spread"} & run.watcher.rows[-1].keys()
+
+
+def test_representatives_are_pulled_to_the_weights_that_the_problem_before_ended_with(assemble):
+    run = assemble("run", "c2-profs", *PROFS)
+    ends, steps = {}, watched(run)
+    after_step = run.trainer.after_step
+    run.trainer.after_step = lambda step: (
+        ends.update({step: run.network.linear.weight.detach().clone()}),
+        after_step(step),
+    )
+    run.run()
+    assert not any(anchor for problem, _, anchor in steps if problem == 1)
+    for problem, _, anchor in steps:
+        assert problem == 1 or torch.equal(anchor["linear.weight"], ends[5 * (problem - 1)])
+
+
+@pytest.mark.parametrize("stop", [8, 20], ids=["within a problem", "where one ends"])
+def test_a_run_with_representatives_is_resumed_bit_by_bit_across_problems(assemble, stop):
+    whole = assemble("whole", "c2-profs", *PROFS)
+    steps = watched(whole)
+    whole.run()
+    begun = assemble("begun", "c2-profs", *PROFS, f"train.max_steps={stop}")
+    begun.run()
+    resumed = assemble("resumed", "c2-profs", *PROFS)
+    resumed.load_state_dict(begun.logbook.last_state(torch.device("cpu")))
+    steps_left = watched(resumed)
+    resumed.run()
+    assert [step[:2] for step in steps_left] == [step[:2] for step in steps[stop:]]
+    assert resumed.watcher.rows[-1]["pull_norm"] == whole.watcher.rows[-1]["pull_norm"] > 0
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(value, resumed.network.state_dict()[name])
+    for name, value in whole.projections.pull.anchor.items():
+        assert torch.equal(value, resumed.projections.pull.anchor[name])
+
+
+def test_a_problem_of_an_epoch_is_as_long_as_an_epoch(assemble):
+    run = assemble("run", "c2-profs", "train.max_steps=14")
+    assert len(run.batches.sampler) == 6 * 8 // 8
+    run.run()
+    assert [start.step for start in run.projections.starts] == [0, 6, 12]
+    assert run.batches.sampler.representatives.batches_per_problem == 6
+
+
+def test_other_methods_have_no_representatives(assemble):
+    for method in ("c2", "c2-proxy", "c2-ccp"):
+        assert assemble(method, method).batches.sampler.representatives is None

@@ -97,6 +97,34 @@ def test_by_need_a_class_has_room_for_twice_as_many_proxies_or_its_pool():
         build(*alternating, "ccp.pool_per_class=4")
 
 
+REPRESENTED = ("ccp.mode=representatives", "ccp.until=steps")
+
+
+@pytest.mark.parametrize("name", ["c2", "ms", "pml:CircleLoss", "pml:FastAPLoss"])
+def test_representatives_are_in_the_batch_and_need_no_references(name):
+    objective, proxies = build(*REPRESENTED, f"loss.name={name}")
+    assert isinstance(objective, BatchObjective)
+    assert proxies is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("ccp.until=stall", r"ccp\.until=stall ends a problem at any step; set ccp\.until=steps"),
+        ("ccp.until=stale", r"ccp\.until=stale ends a problem at any step; set ccp\.until=steps"),
+        ("train.images_per_class=1", r"train\.images_per_class=1 .*; set it to 2 or more"),
+        ("xbm.enabled=true", r"xbm\.enabled are both set: .*; leave one of them out"),
+        ("loss.name=proxy-anchor", r"'proxy-anchor' .* never with representatives.*choose a pair loss such as c2"),
+        ("loss.name=pml:ArcFaceLoss", r"'pml:ArcFaceLoss' .* never with representatives"),
+        ("run.proxies_over_processes=true", r"needs proxies that CCP reselects"),
+        ("optim.proxies_by_rows=true", r"needs proxies that CCP reselects"),
+    ],
+)
+def test_what_does_not_go_together_with_representatives_is_refused(setting, words):
+    with pytest.raises(UserError, match=words):
+        build(*REPRESENTED, setting)
+
+
 def test_the_memory_holds_so_many_batches():
     objective, _ = build(
         "xbm.enabled=true", "xbm.memory_batches=5", "train.classes_per_batch=3", "train.images_per_class=2"
@@ -132,6 +160,7 @@ METHODS = {
     "c2-xbm": ("xbm.memory_batches=3", "xbm.start_step=6"),
     "c1-xbm": ("xbm.memory_batches=2", "xbm.start_step=2"),
     "c2": ("loss.name=pml:ArcFaceLoss",),
+    "c2-profs": ("loss.name=pml:MultiSimilarityLoss", "ccp.steps_per_problem=3", "ccp.weight=0.5"),
     "c2-ccp": ("loss.name=pml:MultiSimilarityLoss", "ccp.proxies_per_class=2", "ccp.patience=1"),
 }
 

@@ -42,6 +42,7 @@ CASES = {
     **{f"{loss}-ccp": (f"{loss}-ccp", PROXIES) for loss in LOSSES},
     **{f"{loss}-xbm": (loss, (*MEMORY, *SELDOM)) for loss in LOSSES},
     "proxy-anchor": ("proxy-anchor", SELDOM),
+    "profs": ("c2-profs", ("ccp.steps_per_problem=7", "ccp.weight=0.1", *SELDOM)),
     "pca": ("c2-ccp", (*PROXIES, "model.head_init=whitened-pca")),
 }
 DIVIDED = "run.proxies_over_processes=true"
