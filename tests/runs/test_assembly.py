@@ -344,6 +344,13 @@ def test_the_problems_of_the_loop_and_those_of_the_batches_are_the_same_steps(as
     assert not {"covering_radius", "staleness", "proxy_spread"} & run.watcher.rows[-1].keys()
 
 
+def test_no_score_ends_a_problem_of_representatives(assemble):
+    stalled = ("optim.lr=1e-12", "train.evaluate_every=1", "train.patience=30")  # ccp.patience is 1
+    run = assemble("run", "c2-profs", *PROFS, *stalled)
+    run.run()
+    assert [start.step for start in run.projections.starts] == [0, 5, 10, 15, 20]
+
+
 def test_representatives_are_pulled_to_the_weights_that_the_problem_before_ended_with(assemble):
     run = assemble("run", "c2-profs", *PROFS)
     ends, steps = {}, watched(run)

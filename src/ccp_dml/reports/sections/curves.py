@@ -53,7 +53,8 @@ def problems(run: RunFolder) -> Section | None:
     rows = run.problem_rows()
     if len(rows) < 2:
         return None
-    return Section("problems", "Problems", "section_problems.html", {"rows": rows})
+    has_proxies = any(row["covering_radius"] is not None for row in rows)
+    return Section("problems", "Problems", "section_problems.html", {"rows": rows, "has_proxies": has_proxies})
 
 
 def _chart_section(name: str, title: str, charts: Sequence[Lines]) -> Section | None:
