@@ -5,6 +5,7 @@ from torch import nn
 from ccp_dml.losses.contrastive import ContrastiveLoss, CosineContrastiveLoss
 from ccp_dml.losses.hierarchical import HierarchicalProxyAnchorLoss
 from ccp_dml.losses.memory import CrossBatchMemory
+from ccp_dml.losses.metrix import Metrix
 from ccp_dml.losses.multi_similarity import MultiSimilarityLoss
 from ccp_dml.losses.pml import PmlLoss, wrap
 from ccp_dml.losses.proxy_losses import ProxyAnchorLoss, ProxyNcaPlusPlusLoss, SoftTripleLoss
@@ -33,6 +34,7 @@ __all__ = [
     "CosineContrastiveLoss",
     "CrossBatchMemory",
     "HierarchicalProxyAnchorLoss",
+    "Metrix",
     "MultiSimilarityLoss",
     "PmlLoss",
     "ProxyAnchorLoss",

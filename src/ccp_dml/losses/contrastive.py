@@ -103,6 +103,14 @@ class CosineContrastiveLoss(nn.Module):
         too_alike = torch.relu(similarities - self.margin) * negative
         return pairs.holders.total(too_unlike.sum() + too_alike.sum()) / max(len(embeddings), 1)
 
+    def of_mixtures(self, similarities: Tensor, taking_part: Tensor, share: float) -> Tensor:
+        """Compute the loss against references (B, M) that are positives with this `share`, else negatives (Metrix).
+
+        1/B * sum of   share (1 - s)_+  +  (1 - share) (s - margin)_+
+        """
+        too_unlike, too_alike = torch.relu(1.0 - similarities), torch.relu(similarities - self.margin)
+        return ((share * too_unlike + (1 - share) * too_alike) * taking_part).sum() / max(len(similarities), 1)
+
     def chance_constraint(self) -> tuple[float, float, Literal["half squared distance"]]:
         """State the constraint that this loss bounds: beta, alpha, and the scale on which alpha is measured.
 

@@ -55,6 +55,17 @@ class MultiSimilarityLoss(nn.Module):
         )
         return of_anchors.sum() / max(len(embeddings), 1)
 
+    def of_mixtures(self, similarities: Tensor, taking_part: Tensor, share: float) -> Tensor:
+        """Compute the loss against references (B, M) that are positives with this `share`, else negatives (Metrix).
+
+        mean over anchors of   1/alpha log(1 + share       sum of exp(-alpha (s - base)))
+                             + 1/beta  log(1 + (1 - share) sum of exp( beta (s - base)))
+        """
+        above = similarities - self.base
+        pull = _log_one_plus_weighted_sum_exp(-self.alpha * above, taking_part, share)
+        push = _log_one_plus_weighted_sum_exp(self.beta * above, taking_part, 1 - share)
+        return (pull / self.alpha + push / self.beta).sum() / max(len(similarities), 1)
+
     def extra_repr(self) -> str:
         return f"{self.alpha=}, {self.beta=}, {self.base=}, {self.normalise=}".replace("self.", "")
 
@@ -102,3 +113,9 @@ def _log_one_plus_sum_exp_(exponents: Tensor, less: float, holders: Processes) -
     total = holders.total(exponents.sub_(highest + less).exp_().sum(1, keepdim=True))
     total = total + torch.exp(-highest)  # the "1 +"
     return highest + total.log(), total
+
+
+def _log_one_plus_weighted_sum_exp(exponents: Tensor, taking_part: Tensor, weight: float) -> Tensor:
+    """Compute `log(1 + weight * sum of exp(exponents))` of each row (B,) over the exponents (B, M) that take part."""
+    exponents = (exponents + math.log(weight)).masked_fill(~taking_part, -torch.inf)
+    return torch.logsumexp(nn.functional.pad(exponents, (1, 0)), dim=1)  # a zero in front: the "1 +"
