@@ -32,6 +32,7 @@ def test_every_score_has_one_place():
         ("single", "cub", "resnet50.tv_in1k", "c2-ccp", "recall_at_1", 71.04),
         ("separated", "cub", "tf_efficientnet_lite0", "c2", "map_at_r", 21.01),  # beside the paper's usual backbone
         ("single", "sop", "resnet50", "proxy-anchor", "recall_at_1", 80.00),
+        ("single", "cub", "resnet50", "ms-metrix", "recall_at_1", 71.40),
     ],
 )
 def test_scores_are_found_by_our_names(setting, dataset, backbone, method, metric, percent):
@@ -44,6 +45,7 @@ def test_scores_are_found_by_our_names(setting, dataset, backbone, method, metri
         ("separated", "features", "identity", "c2", "map_at_r"),
         ("separated", "cub", "bn_inception", "c2-proxy", "map_at_r"),
         ("separated", "cub", "bn_inception", "mine", "map_at_r"),
+        ("separated", "cub", "bn_inception", "ms-metrix", "map_at_r"),
         ("single", "inshop", "bn_inception", "soft-triple", "recall_at_1"),  # printed as "-"
         ("single", "sop", "resnet50", "c1-xbm", "recall_at_1"),  # 128-D there, 512-D in the protocol
     ],
@@ -52,10 +54,14 @@ def test_what_the_paper_does_not_have_is_none(setting, dataset, backbone, method
     assert paper_score(setting, dataset, backbone, method, metric) is None
 
 
+CONVENTIONAL_ALONE = {"ms-metrix"}
+"""Methods that the paper has in the tables of the conventional protocol only."""
+
+
 def test_every_method_of_the_paper_is_complete_under_mlrc():
     absent = {
         (method, dataset)
-        for method in METHODS
+        for method in METHODS.keys() - CONVENTIONAL_ALONE
         for dataset in DATASETS
         for setting in MLRC
         for metric in ("precision_at_1", "r_precision", "map_at_r")
@@ -68,5 +74,5 @@ def test_the_names_are_those_of_recipes():
     assert set(METHODS) <= set(shipped_recipes("methods"))
     assert set(DATASETS) <= set(shipped_recipes("datasets"))
     trained = {row["method"] for row in lines() if row["protocol"].startswith("MLRC")}
-    assert trained == set(METHODS.values())
+    assert trained == {name for method, name in METHODS.items() if method not in CONVENTIONAL_ALONE}
     assert {name for name, _ in PROTOCOLS.values()} < {row["protocol"] for row in lines()}

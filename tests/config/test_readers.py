@@ -72,6 +72,8 @@ UNREAD = {
     "ccp.reset_moments=true": "cub c2-proxy",
     "xbm.memory_batches=2": "cub c2-ccp",
     "xbm.start_step=2": "cub c2",
+    "metrix.weight=0.1": "cub c1-xbm",
+    "metrix.alpha=1": "cub ms",
 }
 """A setting, and a run that does not read it."""
 
@@ -95,6 +97,8 @@ READ = {
     "ccp.averaged_solutions=2": ["cub c2-profs"],
     "ccp.patience=2": ["cub c2-ccp", "folder ms-ccp"],
     "xbm.start_step=2": ["cub c1-xbm"],
+    "metrix.weight=0.1": ["cub ms-metrix"],
+    "metrix.alpha=1": ["glyphs ms-metrix"],
     "protocol.folds=5": ["cub c2"],
 }
 

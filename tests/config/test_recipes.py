@@ -61,7 +61,8 @@ def test_a_slip_in_a_name_gets_the_name_meant():
 
 
 @pytest.mark.parametrize(
-    ("method", "loss"), [("c2", "c2"), ("ms-ccp-s", "ms"), ("c1-xbm", "c1"), ("c2-profs", "c2"), ("soft-triple",) * 2]
+    ("method", "loss"),
+    [("c2", "c2"), ("ms-ccp-s", "ms"), ("c1-xbm", "c1"), ("c2-profs", "c2"), ("ms-metrix", "ms"), ("soft-triple",) * 2],
 )
 def test_the_loss_of_a_method(method, loss):
     assert loss_of(method) == loss

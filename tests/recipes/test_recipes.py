@@ -10,7 +10,7 @@ import pytest
 from ccp_dml.cli import main
 from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import shipped_recipes
-from ccp_dml.losses import CrossBatchMemory
+from ccp_dml.losses import CrossBatchMemory, Metrix
 from ccp_dml.objectives import BatchObjective, ProxyObjective
 from ccp_dml.runs.build import build_objective
 from ccp_dml.runs.loss_arguments import complete
@@ -58,8 +58,9 @@ ONE_PROBLEM = tuple(f"{loss}-proxy" for loss in PAIR_LOSSES)
 CCP = tuple(f"{loss}-ccp" for loss in PAIR_LOSSES)
 CCP_SMALL = tuple(f"{loss}-ccp-s" for loss in PAIR_LOSSES)
 XBM = ("c1-xbm", "c2-xbm")
+METRIX = ("ms-metrix",)
 PROFS = tuple(f"{loss}-profs" for loss in PAIR_LOSSES)
-METHODS = (*PLAIN, *ONE_PROBLEM, *CCP, *CCP_SMALL, *XBM, *PROFS, *PROXY_LOSSES)
+METHODS = (*PLAIN, *ONE_PROBLEM, *CCP, *CCP_SMALL, *XBM, *METRIX, *PROFS, *PROXY_LOSSES)
 
 
 def pairs(*methods):
@@ -73,7 +74,7 @@ def settings(data, method):
 def test_all_methods_and_data_sets_of_the_paper_are_there():
     assert set(shipped_recipes("methods")) == set(METHODS)
     assert set(DATASETS) <= set(shipped_recipes("datasets"))
-    assert len(set(product(DATASETS, METHODS))) == 104
+    assert len(set(product(DATASETS, METHODS))) == 108
 
 
 @pairs(*METHODS)
@@ -90,7 +91,7 @@ def test_what_all_methods_share(data, method):
     assert config.protocol.folds == 4
 
 
-@pairs(*PLAIN, *ONE_PROBLEM, *CCP, *CCP_SMALL, *XBM, *PROFS)
+@pairs(*PLAIN, *ONE_PROBLEM, *CCP, *CCP_SMALL, *XBM, *METRIX, *PROFS)
 def test_pair_losses(data, method):
     config = settings(data, method)
     loss = method.split("-")[0]
@@ -117,7 +118,7 @@ def test_losses_with_proxies_of_their_own(data, method):
 @pairs(*PLAIN)
 def test_plain_losses_have_no_proxies_and_no_memory(data, method):
     config = settings(data, method)
-    assert (config.ccp.mode, config.xbm.enabled) == ("off", False)
+    assert (config.ccp.mode, config.xbm.enabled, config.metrix.enabled) == ("off", False, False)
     assert isinstance(build_objective(config, classes=40)[0], BatchObjective)
 
 
@@ -161,6 +162,17 @@ def test_representatives(data, method):
 def test_modes_leave_representatives_their_pace(mode):
     config = resolve(["folder", mode, "c2-profs"]).config
     assert (config.ccp.mode, config.ccp.until, config.ccp.steps_per_problem) == ("representatives", "steps", "epoch")
+
+
+@pairs(*METRIX)
+def test_mixtures(data, method):
+    config = settings(data, method)
+    assert (config.metrix.enabled, config.metrix.weight, config.metrix.alpha) == (True, 0.4, 2.0)
+    assert (config.ccp.mode, config.xbm.enabled) == ("off", False)
+    objective, reselected = build_objective(config, classes=40)
+    assert isinstance(objective, Metrix)
+    assert (objective.weight, objective.alpha, reselected) == (0.4, 2.0, None)
+    assert objective.loss.beta == PAIR_LOSSES["ms"][data]["beta"]
 
 
 def test_every_recipe_says_what_it_is_in_its_first_line(capsys):

@@ -74,7 +74,7 @@ def test_a_setting_that_was_added_later_counts_where_it_departs_from_what_earlie
     section, name = key.split(".")
     table = getattr(config, section)
     assert getattr(table, name) == as_before
-    other = {"half": "single", True: False}[as_before]
+    other = {"half": "single", True: False, False: True, 0.4: 0.5, 2.0: 3.0}[as_before]
     changed = config.model_copy(update={section: table.model_copy(update={name: other})})
     assert settings_digest(changed) != settings_digest(config)
 

@@ -66,6 +66,7 @@ def test_digits_and_colours_are_chosen_by_the_caller() -> None:
         ),
         ({"loss.name": "triplet", "ccp.mode": "off", "ccp.proxies_per_class": 8}, "triplet alone"),
         ({"loss.name": "c1", "xbm.enabled": True, "xbm.memory_batches": 50}, "C1 with a memory of 50 batches"),
+        ({"loss.name": "ms", "metrix.enabled": True}, "MS with mixtures of embeddings"),
         ({}, "unknown loss alone"),
     ],
 )

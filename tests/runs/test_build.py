@@ -13,7 +13,7 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.process_group import ALONE, Processes
-from ccp_dml.losses import CrossBatchMemory, HierarchicalProxyAnchorLoss
+from ccp_dml.losses import CrossBatchMemory, HierarchicalProxyAnchorLoss, Metrix
 from ccp_dml.objectives import BatchObjective, ProxyObjective
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import (
@@ -138,6 +138,31 @@ def test_a_memory_and_proxies_at_once_are_refused():
         build("xbm.enabled=true", "ccp.mode=alternating")
 
 
+def test_mixtures_get_their_weight_their_distribution_and_the_seed_of_the_run():
+    def built(seed):
+        return build("loss.name=c1", "metrix.enabled=true", "metrix.weight=0.1", "metrix.alpha=3", f"run.seed={seed}")
+
+    objective, reselected = built(1)
+    assert isinstance(objective, Metrix)
+    assert (objective.weight, objective.alpha, reselected) == (0.1, 3.0, None)
+    assert objective.seed == built(1)[0].seed != built(2)[0].seed
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["loss.name=ms", "ccp.mode=one-problem"], "metrix.enabled and ccp.mode=one-problem are both set"),
+        (["loss.name=ms", "xbm.enabled=true"], "metrix.enabled and xbm.enabled=true are both set"),
+        (["loss.name=triplet"], "loss.name = 'triplet' does not know what a reference costs that is partly positive"),
+        (["loss.name=proxy-anchor"], "loss.name = 'proxy-anchor' does not know"),
+        (["loss.name=pml:CircleLoss"], "loss.name = 'pml:CircleLoss' does not know"),
+    ],
+)
+def test_mixtures_that_nobody_can_use_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        build("metrix.enabled=true", *settings)
+
+
 def test_epochs_become_steps():
     objective, _ = build("loss.name=hpl-pa", "loss.cluster_every=1.5", steps_per_epoch=40)
     assert isinstance(objective.loss, HierarchicalProxyAnchorLoss)
@@ -159,6 +184,7 @@ METHODS = {
     "hpl-pa": ("loss.cluster_every=0.05",),  # every five of the hundred steps that an epoch counts for here
     "c2-xbm": ("xbm.memory_batches=3", "xbm.start_step=6"),
     "c1-xbm": ("xbm.memory_batches=2", "xbm.start_step=2"),
+    "ms-metrix": ("metrix.weight=0.7",),
     "c2": ("loss.name=pml:ArcFaceLoss",),
     "c2-profs": ("loss.name=pml:MultiSimilarityLoss", "ccp.steps_per_problem=3", "ccp.weight=0.5"),
     "c2-ccp": ("loss.name=pml:MultiSimilarityLoss", "ccp.proxies_per_class=2", "ccp.patience=1"),

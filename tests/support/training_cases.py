@@ -41,6 +41,7 @@ CASES = {
     **{f"{loss}-proxy": (f"{loss}-proxy", PROXIES) for loss in LOSSES},
     **{f"{loss}-ccp": (f"{loss}-ccp", PROXIES) for loss in LOSSES},
     **{f"{loss}-xbm": (loss, (*MEMORY, *SELDOM)) for loss in LOSSES},
+    "ms-metrix": ("ms-metrix", SELDOM),
     "proxy-anchor": ("proxy-anchor", SELDOM),
     "profs": ("c2-profs", ("ccp.steps_per_problem=7", "ccp.weight=0.1", *SELDOM)),
     "pca": ("c2-ccp", (*PROXIES, "model.head_init=whitened-pca")),

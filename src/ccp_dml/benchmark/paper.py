@@ -15,6 +15,7 @@ METHODS = {
     "c2-xbm": "C2-XBM",
     "c2-ccp": "C2-CCP",
     "ms": "MS",
+    "ms-metrix": "MS+Metrix",
     "ms-ccp": "MS-CCP",
     "triplet": "Triplet",
     "triplet-ccp": "Triplet-CCP",

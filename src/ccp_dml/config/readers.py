@@ -18,7 +18,7 @@ Choice = Literal["data", "model", "method", "protocol"]
 CHOSEN_WITH: dict[Choice, frozenset[str]] = {
     "data": frozenset(),
     "model": frozenset({"model.backbone", "model.freeze_backbone"}),
-    "method": frozenset({"loss.name", "ccp.mode", "xbm.enabled"}),
+    "method": frozenset({"loss.name", "ccp.mode", "xbm.enabled", "metrix.enabled"}),
     "protocol": frozenset({"protocol.select_on"}),
 }
 """The keys that make each choice. A file that has none of them is for several models or methods."""
@@ -96,6 +96,10 @@ WITH_MEMORY = of_method(
     lambda config: config.xbm.enabled,
     "it belongs to a memory of past batches, and {method} has none; name a method such as c2-xbm",
 )
+WITH_MIXTURES = of_method(
+    lambda config: config.metrix.enabled,
+    "it belongs to mixtures of embeddings, and {method} has none; name a method such as ms-metrix",
+)
 WITH_VALIDATION = Reader(
     "protocol",
     lambda config: config.protocol.select_on == "validation",
@@ -170,6 +174,8 @@ READERS: dict[str, Reader] = {
     "ccp.reset_moments": WITH_CCP,
     "xbm.memory_batches": WITH_MEMORY,
     "xbm.start_step": WITH_MEMORY,
+    "metrix.weight": WITH_MIXTURES,
+    "metrix.alpha": WITH_MIXTURES,
     "protocol.hold_out": WITH_VALIDATION,
     "protocol.folds": WITH_VALIDATION,
     "protocol.fold": WITH_VALIDATION,
@@ -204,6 +210,7 @@ READ_BY_EVERY_RUN = frozenset(
         "optim.clip_norm",
         "ccp.mode",
         "xbm.enabled",
+        "metrix.enabled",
         "protocol.select_on",
         "protocol.recall_at",
         "run.seed",
@@ -252,11 +259,15 @@ def _names(config: Config) -> dict[str, str]:
         "alternating": " with CCP",
         "representatives": " with representatives",
     }[config.ccp.mode]
+    if config.xbm.enabled:
+        kind = " with a memory"
+    elif config.metrix.enabled:
+        kind = " with mixtures"
     return {
         "data": config.data.name,
         "backbone": config.model.backbone,
         "loss": loss,
-        "method": loss + (" with a memory" if config.xbm.enabled else kind),
+        "method": loss + kind,
         "ccp": loss + CCP if loss + CCP in methods else "c2" + CCP,
     }
 

@@ -1,6 +1,7 @@
 """Find, name and read recipes: shipped ones by name, TOML files of one's own by path.
 
-A method's name is its loss and a suffix: `c2` alone, `c2-proxy`, `c2-ccp`, `c2-ccp-s`, `c2-xbm`.
+A method's name is its loss and a suffix: `c2` alone, `c2-proxy`, `c2-ccp`, `c2-ccp-s`, `c2-xbm`,
+`ms-metrix`, `c2-profs`.
 """
 
 import tomllib
@@ -24,8 +25,8 @@ STUDY = "study"
 """Another table that only recipes have: what a study varies. Its runs are not concerned."""
 
 
-ALONE, PROXY, CCP, SMALL_CCP, XBM, PROFS = "", "-proxy", "-ccp", "-ccp-s", "-xbm", "-profs"
-"""What a method's name adds to its loss's: nothing, one proxy problem, CCP large and small, a memory, PROFS."""
+ALONE, PROXY, CCP, SMALL_CCP, XBM, METRIX, PROFS = "", "-proxy", "-ccp", "-ccp-s", "-xbm", "-metrix", "-profs"
+"""What a method's name adds to its loss's: nothing, a proxy problem, CCP large and small, a memory, mixtures, PROFS."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def refuse_data(path: Path) -> None:
 
 def loss_of(method: str) -> str:
     """Name the loss of a method: `c2` of `c2-ccp-s`."""
-    for suffix in (SMALL_CCP, CCP, PROXY, XBM, PROFS):  # the longest that ends alike comes first
+    for suffix in (SMALL_CCP, CCP, PROXY, XBM, METRIX, PROFS):  # the longest that ends alike comes first
         if method.endswith(suffix):
             return method.removesuffix(suffix)
     return method

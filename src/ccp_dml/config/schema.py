@@ -233,6 +233,14 @@ class XbmConfig(ConfigSection):
     start_step: int = Field(1000, ge=0, description="steps before the memory is used (D23)")
 
 
+class MetrixConfig(ConfigSection):
+    enabled: bool = Field(False, description="compare with mixtures of positives and negatives, too; for c1 and ms")
+    weight: float = Field(0.4, ge=0, description="weight of the loss against mixtures (D33)")
+    alpha: float = Field(
+        2.0, gt=0, description="of Beta(alpha, alpha), which draws the share of the positive; large: near one half"
+    )
+
+
 class ProtocolConfig(ConfigSection):
     hold_out: Literal["classes", "images", "nothing"] = Field(
         "classes",
@@ -304,6 +312,7 @@ class Config(ConfigSection):
     optim: OptimConfig = OptimConfig()
     ccp: CcpConfig = CcpConfig()
     xbm: XbmConfig = XbmConfig()
+    metrix: MetrixConfig = MetrixConfig()
     protocol: ProtocolConfig = ProtocolConfig()
     run: RunConfig = RunConfig()
 

@@ -43,7 +43,7 @@ class Metrix(nn.Module):
 
     Each anchor meets one mixture per negative n of the batch. A coin, thrown once per step, decides about the other end
     p: a positive of the anchor, drawn anew in each step, or the anchor itself. Lambda is drawn once per step. What the
-    paper says of these choices, and what is ours, stands in D32.
+    paper says of these choices, and what is ours, stands in D33.
 
     Inputs: `embeddings` (B, D), `labels` (B,). Output: a scalar. All draws follow from `seed` and the number of calls,
     which is part of the state: a resumed run goes on exactly.

@@ -51,7 +51,13 @@ MAY_DIFFER_IN_SCORING = (
 )
 """Keys that may be set when a finished run is scored: files move, machines differ, and questions change."""
 
-ADDED_LATER = {"model.feature_precision": "half", "ccp.pull_to_start": True}
+ADDED_LATER = {
+    "model.feature_precision": "half",
+    "ccp.pull_to_start": True,
+    "metrix.enabled": False,
+    "metrix.weight": 0.4,
+    "metrix.alpha": 2.0,
+}
 """Keys that earlier versions did not have, with what they did: runs of these versions keep their digests."""
 
 SETTINGS = "settings"  # the digest of the settings, among what environment.json records

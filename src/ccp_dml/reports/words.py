@@ -96,6 +96,8 @@ def method_text(settings: Mapping[str, Any]) -> str:
         number = settings.get("ccp.proxies_per_class")
         proxies = f"{number} {'proxy' if number == 1 else 'proxies'} per class"
         return f"{loss} with CCP, {proxies}" if mode == "alternating" else f"{loss} with {proxies}, chosen once"
+    if settings.get("metrix.enabled"):
+        return f"{loss} with mixtures of embeddings"
     memory = settings.get("xbm.enabled") and settings.get("xbm.memory_batches")
     return f"{loss} with a memory of {memory} batches" if memory else f"{loss} alone"
 

@@ -29,6 +29,7 @@ from ccp_dml.foundation.process_group import ALONE, PATIENCE, Processes, current
 from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.functional.row_adam import RowAdam
 from ccp_dml.losses.memory import CrossBatchMemory
+from ccp_dml.losses.metrix import Metrix, TakesMixtures
 from ccp_dml.losses.pml import Miner, PmlLoss, pml_miners, settable_arguments
 from ccp_dml.models.backbones import FROM_SCRATCH, create_backbone
 from ccp_dml.models.embedder import Embedder, start_as_pca
@@ -159,6 +160,8 @@ def build_objective(
     refuse_rows_that_decay(config)
     if config.run.proxies_over_processes:
         refuse_undividable(config, loss, classes, processes)
+    if config.metrix.enabled:
+        return Metrix(mixable(config, loss), config.metrix.weight, config.metrix.alpha, seed=seed), None
     if config.ccp.mode == "representatives":
         refuse_without_representatives(config, loss)
         return BatchObjective(loss), None
@@ -211,6 +214,19 @@ def refuse_without_representatives(config: Config, loss: nn.Module) -> None:
             f"loss.name = {config.loss.name!r} compares samples with proxies of its own, never with representatives, "
             f"and does not go together with {mode}; choose a pair loss such as c2, or leave that setting out."
         )
+
+
+def mixable(config: Config, loss: nn.Module) -> TakesMixtures:
+    """Return `loss` if it takes mixtures and nothing but the batch is compared; raise if not."""
+    if config.ccp.mode != "off" or config.xbm.enabled:
+        other = f"ccp.mode={config.ccp.mode}" if config.ccp.mode != "off" else "xbm.enabled=true"
+        raise UserError(f"metrix.enabled and {other} are both set, but mixtures are made inside the batch alone.")
+    if not isinstance(loss, TakesMixtures):
+        raise UserError(
+            f"metrix.enabled is set, but loss.name = {config.loss.name!r} does not know what a reference costs that is "
+            "partly positive; c1 and ms do, and losses of your own with a method `of_mixtures`."
+        )
+    return loss
 
 
 def proxy_slots(ccp: CcpConfig) -> int:
