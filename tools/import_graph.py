@@ -50,7 +50,7 @@ ROOM_PURPOSES = {
     "errors": "A user's mistake, and a number that is not finite.",
     "foundation": "Atomic files, locks, digests, seeds, checkpoints, a stopwatch.",
     "functional": "Pure tensor code: distances, k-center, geometry, retrieval.",
-    "losses": "One file per loss; the memory of past batches; the adapter to pytorch-metric-learning.",
+    "losses": "One file per loss; the memory of past batches; mixtures; the adapter to pytorch-metric-learning.",
     "models": "Backbones, the embedding head, reading weights.",
     "data": "Data sets, splits, sampling, loading; `files/` reads images, `published/` has the data sets of the paper.",
     "certificate": "What can be promised of distances: statistics on embeddings, without files.",

@@ -152,6 +152,7 @@ def test_mixtures_get_their_weight_their_distribution_and_the_seed_of_the_run():
     ("settings", "message"),
     [
         (["loss.name=ms", "ccp.mode=one-problem"], "metrix.enabled and ccp.mode=one-problem are both set"),
+        (["loss.name=ms", "ccp.mode=representatives", "ccp.until=steps"], "ccp.mode=representatives are both set"),
         (["loss.name=ms", "xbm.enabled=true"], "metrix.enabled and xbm.enabled=true are both set"),
         (["loss.name=triplet"], "loss.name = 'triplet' does not know what a reference costs that is partly positive"),
         (["loss.name=proxy-anchor"], "loss.name = 'proxy-anchor' does not know"),
