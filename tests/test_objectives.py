@@ -29,8 +29,8 @@ LOSSES = [ContrastiveLoss(0.1, 0.9), CosineContrastiveLoss(0.2), MultiSimilarity
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_balanced_batch_pulls_three_times_as_hard_as_proxies_whatever_the_loss(loss, dtype):
+@pytest.mark.parametrize(("dtype", "balance"), [(torch.float32, 3.0), (torch.bfloat16, 3.0), (torch.float32, 0.5)])
+def test_balanced_batch_pulls_so_many_times_as_hard_as_proxies_whatever_the_loss(loss, dtype, balance):
     embeddings, labels, proxies, _ = setting()
     embeddings = embeddings.detach().to(dtype).requires_grad_()
     used = embeddings.float()
@@ -38,9 +38,9 @@ def test_balanced_batch_pulls_three_times_as_hard_as_proxies_whatever_the_loss(l
     of_proxies, of_batch = (
         torch.autograd.grad(term, used, retain_graph=True)[0] for term in (against_proxies, within_batch)
     )
-    share = of_batch.norm() / (3 * of_proxies.norm())
+    share = of_batch.norm() / (balance * of_proxies.norm())
     assert 0.01 < share < 100
-    objective = ProxyObjective(loss, proxies, "balanced")(embeddings, labels)
+    objective = ProxyObjective(loss, proxies, "balanced", balance)(embeddings, labels)
     torch.testing.assert_close(objective, within_batch + share * against_proxies)
     objective.backward()  # once more through what was differentiated for the share
     torch.testing.assert_close(embeddings.grad, (of_batch + share * of_proxies).to(dtype))

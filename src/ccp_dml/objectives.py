@@ -11,7 +11,8 @@ from ccp_dml.proxies import ClassProxies
 PairWeight = float | Literal["balanced"]
 
 BALANCE = 3.0
-"""Of 1, 3 and 6 the smallest with which CCP was above each of the four losses: docs/results_characters.md."""
+"""Of 1, 3 and 6 the smallest with which CCP was above each of the four losses; recipes of single losses have smaller
+ones: docs/results_characters.md."""
 ON_THE_SPHERE = 1 - 1e-5  # the length from which on an embedding counts as normalised, but for rounding
 LARGEST_RATIO = 100.0  # hardly an active pair on one side must neither silence nor drown the other
 
@@ -38,11 +39,14 @@ class ProxyObjective(nn.Module):
         proxies: trained together with the network.
         pair_weight: 0.1 as in the authors' code; 0 is the paper's text; "balanced" turns it round: the loss inside the
             batch counts in full, and the one against proxies gets the `balanced_share`.
+        balance: how many times as hard as the proxies the batch pulls then.
     """
 
-    def __init__(self, loss: nn.Module, proxies: ClassProxies, pair_weight: PairWeight = 0.1) -> None:
+    def __init__(
+        self, loss: nn.Module, proxies: ClassProxies, pair_weight: PairWeight = 0.1, balance: float = BALANCE
+    ) -> None:
         super().__init__()
-        self.loss, self.proxies, self.pair_weight = loss, proxies, pair_weight
+        self.loss, self.proxies, self.pair_weight, self.balance = loss, proxies, pair_weight, balance
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         if not self.proxies.placed:
@@ -56,22 +60,24 @@ class ProxyObjective(nn.Module):
             return loss
         within_batch = self.loss(embeddings, labels)
         if self.pair_weight == "balanced":
-            return within_batch + balanced_share(loss, within_batch, embeddings) * loss
+            return within_batch + balanced_share(loss, within_batch, embeddings, self.balance) * loss
         return loss + self.pair_weight * within_batch
 
 
-def balanced_share(against_proxies: Tensor, within_batch: Tensor, embeddings: Tensor) -> Tensor:
-    """Weigh the loss against proxies so that it pulls a `BALANCE`-th as hard at the embeddings (B, D) as the batch.
+def balanced_share(
+    against_proxies: Tensor, within_batch: Tensor, embeddings: Tensor, balance: float = BALANCE
+) -> Tensor:
+    """Weigh the loss against proxies so that the batch pulls `balance` times as hard at the embeddings (B, D).
 
     Losses differ in how they grow with the number of references (D18: a sum, a mean of the active pairs, a logarithm),
     so that no fixed weight suits all of them. What both terms do to the embeddings is comparable: the norms of their
-    gradients. Proxies have the smaller part, because they are soon behind the network that they were chosen with. The
-    batch keeps its full weight, so that a training that has little left to learn takes small steps, as without proxies.
+    gradients. The batch keeps its full weight, so that a training that has little left to learn takes small steps, as
+    without proxies; these have no more than the batch, as they are soon behind the network that they were chosen with.
     """
     if not embeddings.requires_grad:  # nothing learns, so there is nothing to balance
         return embeddings.new_ones(())
     of_proxies, of_batch = (_pull_of(term, embeddings) for term in (against_proxies, within_batch))
-    share = (of_batch / (BALANCE * of_proxies)).clamp(1 / LARGEST_RATIO, LARGEST_RATIO)
+    share = (of_batch / (balance * of_proxies)).clamp(1 / LARGEST_RATIO, LARGEST_RATIO)
     return torch.where(of_proxies > 0, share, torch.ones_like(share))
 
 

@@ -132,8 +132,10 @@ def test_proxy_problems(data, method):
     assert (config.ccp.proxies_per_class, config.ccp.pool_per_class) == (proxies, pool)
     assert (config.ccp.weight, config.ccp.patience, config.ccp.pair_weight) == (2e-4, 3, 0.1)
     assert not config.xbm.enabled
+    assert config.ccp.balance == (3 if method.startswith("ms-") else 1)  # read where pair_weight is "balanced"
     objective, reselected = build_objective(config, classes=40)
     assert isinstance(objective, ProxyObjective)
+    assert objective.balance == config.ccp.balance
     assert reselected.vectors.shape == (40, proxies, 128)
 
 

@@ -164,6 +164,10 @@ READERS: dict[str, Reader] = {
         "it is read with ccp.until=steps by methods such as {ccp}",
     ),
     "ccp.pair_weight": WITH_PROXIES,
+    "ccp.balance": of_method(
+        lambda config: config.ccp.has_proxies and config.ccp.pair_weight == "balanced",
+        "it is read with ccp.pair_weight=balanced by methods such as {ccp}",
+    ),
     "ccp.proxy_length": WITH_PROXIES,
     "ccp.space": WITH_PROXIES,
     "ccp.rewind": WITH_PROXIES,

@@ -201,7 +201,10 @@ class CcpConfig(ConfigSection):
         100, description="with until = steps; epoch: about one pass over the training images"
     )
     pair_weight: Annotated[float, Field(ge=0)] | Literal["balanced"] = Field(
-        0.1, description="weight of the loss inside the batch; balanced: it leads, proxies pull a third as hard (D4)"
+        0.1, description="weight of the loss inside the batch; balanced: it counts in full, see `balance` (D4)"
+    )
+    balance: float = Field(
+        3.0, gt=0, description="with pair_weight = balanced: the batch pulls so many times as hard as the proxies"
     )
     proxy_length: Literal["embedded", "unit"] = Field(
         "embedded", description="how long new proxies are: as the network embeds (D7), or 1 (D31)"

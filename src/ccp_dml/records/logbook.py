@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
@@ -54,6 +54,7 @@ MAY_DIFFER_IN_SCORING = (
 ADDED_LATER = {
     "model.feature_precision": "half",
     "ccp.pull_to_start": True,
+    "ccp.balance": 3.0,
     "metrix.enabled": False,
     "metrix.weight": 0.4,
     "metrix.alpha": 2.0,
@@ -344,11 +345,17 @@ class Logbook:
         return read_json(self.result_file, remedy="remove it, and --resume scores the run again")
 
 
+def without_later(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what was added later and has the value that earlier versions worked with, or one that nobody reads."""
+    unread = {"ccp.balance"} if tables["ccp.pair_weight"] != "balanced" else set()
+    return {key: value for key, value in tables.items() if key not in unread and ADDED_LATER.get(key, ...) != value}
+
+
 def settings_digest(config: Config) -> str:
     """Digest the settings that decide what a run computes; where files are is left out, their content is pinned."""
     tables = dict(flatten(config.as_tables()))
     tables |= {key: code_copies.name_of_copy(tables[key], key) for key in code_copies.GROUPS if key in tables}
-    tables = {key: value for key, value in tables.items() if ADDED_LATER.get(key) != value}
+    tables = without_later(tables)
     return digest(*(f"{key}={tables[key]!r}" for key in sorted(tables.keys() - MAY_CHANGE - WHERE_FILES_ARE)))
 
 

@@ -184,7 +184,7 @@ def build_objective(
             gradient_by_rows=config.optim.proxies_by_rows,
             holders=processes if config.run.proxies_over_processes else ALONE,
         )
-        return ProxyObjective(loss, proxies, config.ccp.pair_weight), proxies
+        return ProxyObjective(loss, proxies, config.ccp.pair_weight, config.ccp.balance), proxies
     if config.xbm.enabled:
         refuse_without_references(loss, config.loss.name, context, "xbm.enabled=true")
         batch = config.train.classes_per_batch * config.train.images_per_class

@@ -16,7 +16,7 @@ from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError, first_line
 from ccp_dml.foundation.digests import digest
 from ccp_dml.records import layout
-from ccp_dml.records.logbook import ADDED_LATER, HOW_IT_RUNS, WHERE_FILES_ARE
+from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE, without_later
 from ccp_dml.studies.request import without_password
 
 VARIED = frozenset({"ccp.weight", "ccp.proxies_per_class", "run.seed"})
@@ -89,9 +89,6 @@ def search_name(data: str, method: str, example: Config, contents: str) -> str:
     `example` is the run of any trial, `contents` a digest of the data and weights, wherever a machine keeps them.
     """
     varied = {*VARIED, *WHERE_FILES_ARE, *HOW_IT_RUNS}
-    fixed = {
-        key: value
-        for key, value in flatten(example.as_tables())
-        if key not in varied and ADDED_LATER.get(key, ...) != value
-    }
+    settings = without_later(dict(flatten(example.as_tables())))
+    fixed = {key: value for key, value in settings.items() if key not in varied}
     return f"ccp-search-{data}-{method}-{digest(json.dumps(fixed, sort_keys=True), contents)[:12]}"
