@@ -1,6 +1,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -52,6 +53,14 @@ def test_runs_selected_on_test_classes_are_marked(write_run: Callable[..., Path]
 
 def test_only_settings_that_differ_are_listed(two_runs: list[Path]) -> None:
     assert differing_settings(read_runs(two_runs)) == {"ccp.mode": ["off", "alternating"]}
+
+
+@pytest.mark.parametrize(("pair_weight", "is_listed"), [(0.1, False), ("balanced", True)])
+def test_a_setting_that_no_run_reads_is_not_listed(two_runs: list[Path], pair_weight: Any, is_listed: bool) -> None:
+    for run, balance in zip(two_runs, (3.0, 1.0), strict=True):
+        ccp = {"mode": "one-problem", "pair_weight": pair_weight, "balance": balance}
+        (run / "config.toml").write_text(tomli_w.dumps({"loss": {"name": "c2"}, "ccp": ccp}))
+    assert differing_settings(read_runs(two_runs)) == ({"ccp.balance": [3.0, 1.0]} if is_listed else {})
 
 
 def test_a_setting_that_a_run_lacks_differs(two_runs: list[Path]) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ccp_dml.config.readers import reads
+from ccp_dml.config.schema import Config
 from ccp_dml.evaluation import SCORE_TITLES, paired_difference
 from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE
 from ccp_dml.records.run_folder import RunFolder, run_labels
@@ -60,11 +62,23 @@ def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
 
 
 def differing_settings(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
-    """Find the dotted keys whose values differ, with one value per run; None where a run has no such key."""
+    """Find the dotted keys whose values differ, with one value per run; None where a run has no such key.
+
+    A key that none of the runs reads is left out: a recipe may set what belongs to another recipe's choice.
+    """
     settings = [run.settings() for run in runs]
     keys = dict.fromkeys(key for one in settings for key in one)
     values = {key: [one.get(key) for one in settings] for key in keys}
-    return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
+    differing = {key: row for key, row in values.items() if any(value != row[0] for value in row)}
+    return {key: row for key, row in differing.items() if any(_reads(run, key) for run in runs)}
+
+
+def _reads(run: RunFolder, key: str) -> bool:
+    """Tell whether a run reads a setting; of a run of another version nobody can tell, so it counts as reading it."""
+    try:
+        return reads(Config.model_validate(run.config), key)
+    except ValueError:
+        return True
 
 
 @dataclass(frozen=True)
