@@ -102,6 +102,19 @@ def test_runs_of_a_method_are_compared_in_pairs(folds: Callable[..., list[RunFol
     assert not any(row.scores["precision_at_1"].is_bold for row in rows)
 
 
+@pytest.mark.parametrize(("later", "together"), [({"balance": 3.0}, True), ({"balance": 1.0}, False)])
+def test_a_run_of_an_earlier_version_belongs_to_those_that_do_what_it_did(
+    folds: Callable[..., list[RunFolder]], later: dict[str, float], together: bool
+) -> None:
+    runs = folds("c2", 0.3, 0.4)
+    for run, added in zip(runs, ({}, later), strict=True):
+        ccp = {"mode": "alternating", "pair_weight": "balanced", **added}
+        config = {"loss": {"name": "c2"}, "ccp": ccp, "run": {"seed": 0}}
+        (run.path / "config.toml").write_text(tomli_w.dumps(config))
+    groups = group_by_method([RunFolder.read(run.path) for run in runs])
+    assert len(groups) == (1 if together else 2)
+
+
 def test_a_difference_that_chance_explains_is_none(folds: Callable[..., list[RunFolder]]) -> None:
     runs = [*folds("c2", 0.30, 0.40, 0.50), *folds("ms", 0.34, 0.38, 0.52)]
     assert verdicts(runs)[0].endswith(": no clear difference.")

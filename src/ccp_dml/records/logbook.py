@@ -347,7 +347,7 @@ class Logbook:
 
 def without_later(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what was added later and has the value that earlier versions worked with, or one that nobody reads."""
-    unread = {"ccp.balance"} if tables["ccp.pair_weight"] != "balanced" else set()
+    unread = {"ccp.balance"} if tables.get("ccp.pair_weight") != "balanced" else set()
     return {key: value for key, value in tables.items() if key not in unread and ADDED_LATER.get(key, ...) != value}
 
 

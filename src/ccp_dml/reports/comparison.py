@@ -7,7 +7,7 @@ from typing import Any
 from ccp_dml.config.readers import reads
 from ccp_dml.config.schema import Config
 from ccp_dml.evaluation import SCORE_TITLES, paired_difference
-from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE
+from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE, without_later
 from ccp_dml.records.run_folder import RunFolder, run_labels
 from ccp_dml.reports.words import difference_text
 
@@ -100,11 +100,14 @@ class Method:
 
 
 def group_by_method(runs: Sequence[RunFolder]) -> list[Method]:
-    """Put runs together that differ in fold, seed and machine alone, in the order of their first runs."""
+    """Put runs together that differ in fold, seed and machine alone, in the order of their first runs.
+
+    A run of an earlier version lacks later settings; it belongs to those that have what it did then.
+    """
     labels = run_labels(runs)
     groups: dict[str, list[int]] = {}
     for place, run in enumerate(runs):
-        settings = {key: value for key, value in run.settings().items() if key not in NOT_THE_METHOD}
+        settings = {key: value for key, value in without_later(run.settings()).items() if key not in NOT_THE_METHOD}
         groups.setdefault(repr(sorted(settings.items())), []).append(place)
     return [
         Method(
