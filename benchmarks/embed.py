@@ -20,7 +20,8 @@ from torchvision import transforms
 
 from ccp_dml.config.schema import ModelConfig
 from ccp_dml.data.files.class_folders import images_below
-from ccp_dml.runs.build import build_fabric, build_network_for
+from ccp_dml.runs.build import build_network_for
+from ccp_dml.runs.devices import build_fabric
 from ccp_dml.serving.model import Description, EmbeddingModel
 from ccp_dml.serving.preprocessing import PhotoPreprocessing
 

@@ -19,7 +19,7 @@ from torch.fx.experimental.optimization import fuse
 
 from ccp_dml.models.backbones import create_backbone
 from ccp_dml.models.embedder import Embedder, freeze_batch_norm
-from ccp_dml.runs.build import build_fabric
+from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.precision import FULL, MIXED, measured_precision
 
 GOAL = 8

@@ -10,7 +10,7 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs import precision
-from ccp_dml.runs.build import build_fabric
+from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher

@@ -14,8 +14,9 @@ from ccp_dml.data.labelled import DataHalves, LabelledSet
 from ccp_dml.data.loading import loader_processes
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.plans.plan import PlannedRun, state_of
-from ccp_dml.runs.build import build_fabric, build_network, build_network_for
+from ccp_dml.runs.build import build_network, build_network_for
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
+from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.frozen import trained_part, trains_on_features
 from ccp_dml.runs.precision import FULL, seconds_of_pass
 

@@ -6,8 +6,9 @@ from ccp_dml.config.schema import DataConfig, ModelConfig
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.plans.plan import PlannedRun, state_of
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.build import build_fabric, build_network, weights_note
+from ccp_dml.runs.build import build_network, weights_note
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
+from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.tracking import require_logger
 from ccp_dml.runs.training import refuse_untrainable

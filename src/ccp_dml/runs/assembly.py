@@ -30,13 +30,8 @@ from ccp_dml.projections import IterativeProjections, ProximalPull
 from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, classes_at_once, pool_size
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.reports.advice import Advice, Case, advise
-from ccp_dml.runs.build import (
-    build_objective,
-    build_optimizer,
-    compile_backbone,
-    decayed_parameters,
-    refuse_or_synchronise_batch_norm,
-)
+from ccp_dml.runs.build import build_objective, build_optimizer, compile_backbone, decayed_parameters
+from ccp_dml.runs.devices import refuse_or_synchronise_batch_norm
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder
 from ccp_dml.runs.many_proxies import divided_state, files_for_proxies
 from ccp_dml.runs.pool import TrainingPool

@@ -12,7 +12,7 @@ from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.foundation.process_group import current
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.build import build_fabric
+from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.watcher import Watcher
 
 AUTO, FULL, MIXED = "auto", "32-true", "bf16-mixed"

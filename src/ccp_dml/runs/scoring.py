@@ -21,8 +21,9 @@ from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.embeddings import EmbeddedTest
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.build import build_fabric, build_network, start_head, weights_note
+from ccp_dml.runs.build import build_network, start_head, weights_note
 from ccp_dml.runs.datasets import build_data, remember_last
+from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.watcher import Watcher
 

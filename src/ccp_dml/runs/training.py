@@ -21,20 +21,12 @@ from ccp_dml.models.backbones import refuse_unknown
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
-from ccp_dml.runs.build import (
-    build_fabric,
-    build_network,
-    build_objective,
-    own_backbone_of,
-    refuse_missing_device,
-    refuse_precision_of_gpus,
-    start_head,
-    weights_note,
-)
+from ccp_dml.runs.build import build_network, build_objective, own_backbone_of, start_head, weights_note
 from ccp_dml.runs.certify import Parts
 from ccp_dml.runs.conclusion.finish import finish_run, finish_without_test
 from ccp_dml.runs.conclusion.rehearsal import is_short, rehearse_end
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
+from ccp_dml.runs.devices import build_fabric, refuse_missing_device, refuse_precision_of_gpus
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.precision import training_precision
 from ccp_dml.runs.scoring import embed_test

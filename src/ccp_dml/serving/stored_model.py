@@ -19,7 +19,8 @@ from ccp_dml.records.code_copies import with_copies
 from ccp_dml.records.documents import read_json
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.runs.build import build_fabric, build_network_for
+from ccp_dml.runs.build import build_network_for
+from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.frozen import digest_of, trains_on_features
 from ccp_dml.serving.model import FORMAT, MODEL, PREPROCESSING, WEIGHTS, Description, EmbeddingModel
 from ccp_dml.serving.preprocessing import from_values, preprocessing_of
