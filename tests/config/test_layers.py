@@ -38,6 +38,44 @@ def test_a_data_set_brings_values_for_the_loss_that_a_method_chooses(tmp_path):
     assert resolve([data, "c2"]).origins["loss.negative_margin"] == data
 
 
+def test_a_data_set_overrides_what_a_shipped_method_asks_for_and_nothing_else(tmp_path):
+    wish = "[train]\nclasses_per_batch = 16\n[losses.proxy-anchor]\ntrain.classes_per_batch = 64\n"
+    data, later = (
+        write(tmp_path / "data.toml", wish),
+        write(tmp_path / "later.toml", "[train]\nclasses_per_batch = 48\n"),
+    )
+    assert resolve(["proxy-anchor"]).config.train.classes_per_batch == 32
+
+    def classes(recipes, settings=()):
+        return resolve(recipes, settings).config.train.classes_per_batch
+
+    assert classes([data, "proxy-anchor"]) == 64
+    assert classes([data, "c2"]) == 16
+    assert classes([data, "proxy-anchor", later]) == 48
+    assert classes([data, "proxy-anchor"], ["train.classes_per_batch=7"]) == 7
+    assert classes([data, "c2"], ["train.classes_per_batch=7", "loss.name=proxy-anchor"]) == 7
+    assert resolve([data, "proxy-anchor"]).origins["train.classes_per_batch"] == data
+
+
+def test_the_later_of_two_wishes_counts(tmp_path):
+    data = write(tmp_path / "data.toml", "[losses.c2]\ntrain.max_steps = 5\n")
+    mode = write(tmp_path / "mode.toml", "[losses.c2]\ntrain.max_steps = 6\n")
+    assert resolve([data, mode, "c2"]).config.train.max_steps == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[losses.c2]\ntrain.max_step = 5\n", r"Unknown key 'train.max_step'.*did you mean 'train.max_steps'"),
+        ("[losses]\nc2 = 5\n", r"losses \(.*\) must hold a table for each loss, as in \[losses.c2\]"),
+        ("losses = 5\n", r"losses \(.*\) must hold a table for each loss"),
+    ],
+)
+def test_wishes_for_losses_are_checked_whichever_loss_is_chosen(tmp_path, text, message):
+    with pytest.raises(UserError, match=message):
+        resolve([write(tmp_path / "data.toml", text), "ms"])
+
+
 @pytest.mark.parametrize(
     ("text", "key", "value"),
     [
@@ -66,6 +104,9 @@ def test_numbers_may_be_typed_as_people_do(text, value):
     ("recipes", "settings", "message"),
     [
         (["c2-cpc"], [], r"no recipe 'c2-cpc'.*did you mean 'c2-ccp'"),
+        ([], ["data.resize=large"], r"data.resize = 'large'.*: it must be a whole number or 'files'\.$"),
+        ([], ["data.resize=1,5"], r"data.resize = '1,5'.*: decimals are written with a point, as in 1\.5\.$"),
+        ([], ["optim.betas=[2, 3]"], r"optim.betas = \[2, 3\].*: it must be less than 1\.0\.$"),
         ([], ["optim.lrr=1"], r"Unknown key 'optim.lrr' \(--set optim.lrr\); did you mean 'optim.lr'"),
         ([], ["optimm.lr=1"], r"Unknown key 'optimm.lr'.*did you mean 'optim.lr'"),
         ([], ["max_steps=3"], r"for example --set train\.max_steps=3"),

@@ -58,6 +58,27 @@ def test_state_dict_nested_in_a_checkpoint(tmp_path: Path, key: str) -> None:
     assert_loaded(network)
 
 
+@pytest.mark.parametrize("prefix", ["backbone.", "backbone.network."])
+def test_the_backbone_is_taken_out_of_the_file_of_a_run(tmp_path: Path, prefix: str) -> None:
+    entries = {f"{prefix}{name}": value for name, value in make_network(1).state_dict().items()}
+    save_file({**entries, "linear.weight": torch.zeros(2, 4)}, tmp_path / "best.safetensors")
+    network = make_network(5)
+    load_weights(network, tmp_path / "best.safetensors", "tiny")
+    assert_loaded(network)
+
+
+def test_a_network_whose_own_names_begin_with_backbone_keeps_them(tmp_path: Path) -> None:
+    class Wrapped(nn.Module):
+        def __init__(self, seed: int) -> None:
+            super().__init__()
+            self.backbone = make_network(seed)
+
+    save_file(Wrapped(1).state_dict(), tmp_path / "w.safetensors")
+    network = Wrapped(5)
+    load_weights(network, tmp_path / "w.safetensors", "tiny")
+    assert_loaded(network.backbone)
+
+
 def test_converted_caffe_weights_with_row_vectors_and_without_counters(tmp_path: Path) -> None:
     state = make_network(1).state_dict()
     del state["1.num_batches_tracked"]

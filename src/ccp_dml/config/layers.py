@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ccp_dml.config.recipes import STUDY, Layer, Tables, recipe_layers
+from ccp_dml.config.recipes import STUDY, Layer, Tables, recipe_layers, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError, did_you_mean
 
@@ -22,6 +22,8 @@ SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 """`.5` and `5.`, which people type and TOML does not know."""
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+
+MUST_BE = "it must be "
 
 ARGUMENT = re.compile(r"`([a-z_]+)`")
 """How the message of a part names an argument; see `naming_keys`."""
@@ -35,8 +37,8 @@ SETTING = "--set "
 PATHS = frozenset({"data.root", "data.path", "model.weights", "run.cache"})
 """Keys that name files: they are kept absolute, so that a run can be continued and scored from any folder."""
 
-LOSS_DEFAULTS = "losses"
-"""A table that only recipes have: a data set's values for the losses that a later layer may choose."""
+FOR_LOSSES = "losses"
+"""A table that only recipes have: what a data set or a mode wants with a loss that a later layer may choose."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +58,22 @@ def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | No
         layers.append(Layer("--seed", {"run": {"seed": seed}}))
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    loss_defaults: dict[str, tuple[Any, str]] = {}
-    for layer in layers:
-        for key, value in flatten(layer.tables):
-            if key.startswith(LOSS_DEFAULTS + "."):
-                loss_defaults[key.removeprefix(LOSS_DEFAULTS + ".")] = (value, layer.origin)
-            else:
-                refuse_unknown(key, layer.origin)
-                values[key], origins[key] = absolute(value) if key in PATHS else value, layer.origin
-    chosen = values.get("loss.name", Config().loss.name)
-    for key, (value, origin) in loss_defaults.items():
-        loss_name, _, argument = key.rpartition(".")
-        if loss_name == chosen and f"loss.{argument}" not in values:
-            values[f"loss.{argument}"], origins[f"loss.{argument}"] = value, origin
+    places: dict[str, int] = {}  # the number of the layer that set a key
+
+    def put(key: str, value: Any, place: int) -> None:
+        values[key] = absolute(value) if key in PATHS else value
+        origins[key], places[key] = layers[place].origin, place
+
+    for place, layer in enumerate(layers):
+        for key, value in flatten(without_wishes(layer.tables)):
+            refuse_unknown(key, layer.origin)
+            put(key, value, place)
+    chosen, methods = values.get("loss.name", Config().loss.name), shipped_recipes("methods")
+    for place, layer in enumerate(layers):
+        for loss_name, key, value in wishes(layer):
+            # A data set knows better than a shipped method what suits it; who writes a file of their own knows best.
+            if loss_name == chosen and (places.get(key, -1) <= place or origins[key] in methods):
+                put(key, value, place)
     return Resolved(validate(values, origins), origins, tuple(layers))
 
 
@@ -80,6 +85,25 @@ def absolute(value: Any) -> Any:
         return str(Path(value).expanduser().absolute())
     except (RuntimeError, ValueError):  # a home that nobody has, or a name that no disk could hold
         return value
+
+
+def without_wishes(tables: Tables) -> Tables:
+    return {name: table for name, table in tables.items() if name != FOR_LOSSES}
+
+
+def wishes(layer: Layer) -> Iterator[tuple[str, str, Any]]:
+    """Yield what a layer wants with certain losses: the loss, the key, the value.
+
+    In the table of a loss, `margin` is an argument of the loss, and `train.warm_up_epochs` any other key.
+    """
+    tables = layer.tables.get(FOR_LOSSES, {})
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise UserError(f"{FOR_LOSSES} ({layer.origin}) must hold a table for each loss, as in [{FOR_LOSSES}.c2].")
+    for loss_name, table in tables.items():
+        for name, value in flatten(table):
+            key = name if "." in name else f"loss.{name}"
+            refuse_unknown(key, layer.origin)
+            yield loss_name, key, value
 
 
 def without_study(layer: Layer) -> Layer:
@@ -111,12 +135,17 @@ def wrong_value(
         values: what was given, by dotted key.
         origins: where each was given, by dotted key; None: do not say.
     """
-    first = error.errors()[0]
-    key = ".".join([section, str(first["loc"][0])] if section else map(str, first["loc"][:2]))
+    first, *others = error.errors()
+    place = (str(first["loc"][0]),) if section else tuple(map(str, first["loc"][:2]))
+    key = ".".join([section, *place] if section else place)
     if first["type"] == "missing":
         return UserError(f"{key} is not set and has no default: --set {key}=VALUE.")
     origin = "" if origins is None else f" ({origins.get(key, 'default')})"
-    return UserError(f"{key} = {values.get(key)!r}{origin}: {plain_reason(first)}.")
+    reasons = [plain_reason(first)]
+    for other in others:  # what takes a number or a word has failed as both: pydantic appends the name of the kind
+        if other["loc"][:-1] == place and isinstance(other["loc"][-1], str) and reasons[0].startswith(MUST_BE):
+            reasons.append(plain_reason(other).removeprefix(MUST_BE))
+    return UserError(f"{key} = {values.get(key)!r}{origin}: {' or '.join(reasons)}.")
 
 
 def plain_reason(error: Mapping[str, Any]) -> str:

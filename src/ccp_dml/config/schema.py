@@ -104,7 +104,9 @@ class ModelConfig(ConfigSection):
         "bn_inception", description="ours, any name of timm (see `ccp list backbones`), or FILE.py:NAME of your own"
     )
     args: Arguments = Field((), description="arguments of a backbone of your own: model.args.NAME=VALUE")
-    weights: str | None = Field(None, description="file with the backbone's weights (safetensors or a state dict)")
+    weights: str | None = Field(
+        None, description="file with the backbone's weights (safetensors or a state dict), or a run's best.safetensors"
+    )
     pretrained: bool = Field(False, description="let timm download its weights, unless `weights` names a file")
     input_mean: tuple[float, float, float] | None = Field(None, description="RGB, 0..1; unset: the backbone's own")
     input_std: tuple[float, float, float] | None = Field(None, description="RGB, 0..1; unset: the backbone's own")

@@ -13,20 +13,26 @@ from ccp_dml.errors import UserError
 # Under these keys training scripts keep the network beside optimiser states and the like.
 NESTED_UNDER = ("state_dict", "model")
 
+# How names begin in the file of a run: of a timm network, and of one of ours.
+BACKBONE_PREFIXES = ("backbone.network.", "backbone.")
+
 
 def load_weights(network: nn.Module, path: Path, architecture: str, classifier_keys: Sequence[str] = ()) -> None:
     """Fill `network` from a file of exactly its architecture.
 
     Args:
         network: takes the weights; nothing is changed if the file does not fit.
-        path: `.safetensors`, or a state dict saved by `torch.save`.
+        path: `.safetensors`, or a state dict saved by `torch.save`; of a run (`best.safetensors`), which holds a whole
+            embedder, the backbone is taken.
         architecture: the network's name, for messages.
         classifier_keys: how the names of entries begin that belong to a published classifier, which is left out.
     """
-    given = {
-        name: value for name, value in read_state_dict(path).items() if not name.startswith(tuple(classifier_keys))
-    }
     expected = network.state_dict()
+    given = {
+        name: value
+        for name, value in without_prefix(read_state_dict(path), expected).items()
+        if not name.startswith(tuple(classifier_keys))
+    }
     # Files written before PyTorch counted batches lack the counters; nothing here depends on them.
     missing = [name for name in expected if name not in given and not name.endswith("num_batches_tracked")]
     unexpected = [name for name in given if name not in expected]
@@ -53,6 +59,16 @@ def load_weights(network: nn.Module, path: Path, architecture: str, classifier_k
             f"give `weights` a file of {architecture}, or choose the backbone that it was saved from"
         )
     network.load_state_dict(given, strict=False)
+
+
+def without_prefix(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Take the backbone out of the entries of a whole embedder; the entries of a backbone stay as they are."""
+    if given.keys().isdisjoint(expected):
+        for prefix in BACKBONE_PREFIXES:
+            inner = {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
+            if inner:
+                return inner
+    return given
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
