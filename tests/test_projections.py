@@ -410,6 +410,22 @@ def test_a_problem_starts_from_the_mean_of_the_last_solutions():
     assert script.network.weight.item() == 1.5 + 1
 
 
+@pytest.mark.parametrize(("pull_to_start", "anchor"), [(True, 1.5), (False, 2.0)])
+def test_the_start_is_averaged_only_where_it_counts_as_a_solution(pull_to_start, anchor):
+    options = {"averaged": 2, "start_evaluations": 1, "pull_to_start": pull_to_start}
+    script = Script([0.1, 0.2, 0.1, 0.1, 0.1], patience=2, max_evaluations=5, **options)
+    script.projections.run()
+    assert script.events[-1] == (3, 0.1, anchor)  # the start ended at 1, the best of the next problem was 2
+
+
+def test_a_pace_by_steps_needs_them_counted():
+    projections = IterativeProjections(
+        nn.Linear(1, 1), lambda loop: loop.observe(0.5), pace=Pace(steps=3), run_patience=2
+    )
+    with pytest.raises(ValueError, match="call `count_step` after each step"):
+        projections.run()
+
+
 def test_a_counter_has_no_mean():
     first = {"weight": torch.tensor([1.0]), "batches": torch.tensor(3)}
     second = {"weight": torch.tensor([2.0]), "batches": torch.tensor(8)}

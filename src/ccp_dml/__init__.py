@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
     from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
     from ccp_dml.objectives import BatchObjective, ProxyObjective
+    from ccp_dml.pace import Pace
     from ccp_dml.projections import IterativeProjections, ProximalPull
     from ccp_dml.proxies import ClassProxies, draw_pool
     from ccp_dml.serving.stored_model import load
@@ -23,6 +24,7 @@ __all__ = [
     "BatchObjective",
     "ClassProxies",
     "IterativeProjections",
+    "Pace",
     "ProximalPull",
     "ProxyObjective",
     "RetrievalScores",
@@ -41,6 +43,7 @@ _HOMES = {
     "BatchObjective": "objectives",
     "ClassProxies": "proxies",
     "IterativeProjections": "projections",
+    "Pace": "pace",
     "ProximalPull": "projections",
     "ProxyObjective": "objectives",
     "RetrievalScores": "functional.retrieval",

@@ -59,11 +59,12 @@ class IterativeProjections:
         start_evaluations: if not 0, the first problem is solved without proxies and ends after so many evaluations at
             the latest. A network trained from scratch needs it: its first embeddings say nothing about classes, and
             proxies chosen among them lead nowhere.
-        pull_to_start: whether the weights that this first problem ends with pull at the next one. A network that has
-            just begun to learn from scratch is no solution to stay near.
+        pull_to_start: whether the weights that this first problem ends with pull at the next one, and are averaged. A
+            network that has just begun to learn from scratch is no solution to stay near.
         keep_last: let every evaluation count as the best so far: nothing is selected, and the last weights are the
             run's. For a training whose scores mean nothing, because nothing is held out.
-        rewind: start each problem from the best weights of the previous one instead of the last ones (D10).
+        rewind: start each problem from the best weights of the previous one instead of the last ones (D10), unless its
+            pace has ended it.
         remembered: the proxies of so many earlier problems keep new ones at a distance; 1 as in the paper.
         averaged: each problem starts from the mean of so many last solutions, and is pulled towards it; 1 as in the
             paper: the last solution alone.
@@ -165,11 +166,12 @@ class IterativeProjections:
             solution, proxies = self.best_of_problem, self.best_proxies_of_problem
             if self.rewind:
                 self.network.load_state_dict(solution)
-        if self.averaged > 1:
+        is_solution = self.pull_to_start or not self.waits_for_proxies
+        if self.averaged > 1 and is_solution:
             self.solutions = [*self.solutions, solution][-self.averaged :]
             solution = mean_weights(self.solutions)
             self.network.load_state_dict(solution)
-        if self.pull is not None and (self.pull_to_start or not self.waits_for_proxies):
+        if self.pull is not None and is_solution:
             self.pull.move_anchor(solution)
         if proxies is not None and (self.remembered == 1 or self.previous_proxies is None):
             self.previous_proxies = proxies
@@ -287,6 +289,9 @@ class IterativeProjections:
         """
         if math.isnan(score):
             raise NonFiniteError(f"Evaluation {self.evaluations + 1}: the validation score is NaN.")
+        paced = self.pace.steps is not None or self.pace.staleness is not None
+        if paced and self.steps == 0:
+            raise ValueError("the pace ends problems by their steps: call `count_step` after each step")
         self.evaluations += 1
         self.look_at_proxies()
         if self.problem_patience.observe(score) or self.keep_last:

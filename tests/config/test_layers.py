@@ -57,6 +57,19 @@ def test_a_data_set_overrides_what_a_shipped_method_asks_for_and_nothing_else(tm
     assert resolve([data, "proxy-anchor"]).origins["train.classes_per_batch"] == data
 
 
+def test_a_mode_does_not_replace_what_a_file_of_one_s_own_says(tmp_path):
+    mine = write(tmp_path / "mine.toml", "[loss]\nmargin = 0.3\n")
+    assert resolve(["folder", "frozen", "c1"]).config.loss.arguments["margin"] == 0.2
+    assert resolve(["folder", mine, "frozen", "c1"]).config.loss.arguments["margin"] == 0.3
+    later = write(tmp_path / "later.toml", "[losses.c1]\nmargin = 0.4\n")
+    assert resolve(["folder", mine, "frozen", later, "c1"]).config.loss.arguments["margin"] == 0.4
+
+
+def test_losses_of_the_library_and_of_one_s_own_have_tables_too(tmp_path):
+    text = '[losses."pml:AngularLoss"]\nalpha = 30\n[losses."mine.py:Loss"]\nscale = 2\n'
+    assert resolve([write(tmp_path / "data.toml", text), "ms"]).config.loss.name == "ms"
+
+
 def test_the_later_of_two_wishes_counts(tmp_path):
     data = write(tmp_path / "data.toml", "[losses.c2]\ntrain.max_steps = 5\n")
     mode = write(tmp_path / "mode.toml", "[losses.c2]\ntrain.max_steps = 6\n")
@@ -68,6 +81,8 @@ def test_the_later_of_two_wishes_counts(tmp_path):
     [
         ("[losses.c2]\ntrain.max_step = 5\n", r"Unknown key 'train.max_step'.*did you mean 'train.max_steps'"),
         ("[losses]\nc2 = 5\n", r"losses \(.*\) must hold a table for each loss, as in \[losses.c2\]"),
+        ("[losses.c22]\nmargin = 1\n", r"There is no loss 'c22' \(.*\[losses.c22\]\); did you mean 'c2'"),
+        ("[losses.c2]\nname = 'ms'\n", r"losses.c2 \(.*\) cannot choose a loss"),
         ("losses = 5\n", r"losses \(.*\) must hold a table for each loss"),
     ],
 )

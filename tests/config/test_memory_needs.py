@@ -15,6 +15,15 @@ def test_needs_grow_with_what_is_named():
     assert large["run.evaluation_batch"] == small["run.evaluation_batch"]
 
 
+def test_copies_of_proxies_count():
+    def needs(*settings):
+        return memory_needs(config(*settings), 100, of_images=True)
+
+    once = needs()["ccp.proxies_per_class"]
+    assert needs("ccp.proxies_by_need=true")["ccp.proxies_per_class"] == 2 * once
+    assert needs("ccp.remembered_problems=5")["ccp.remembered_problems"] == once  # four copies, where training has four
+
+
 def test_representatives_take_no_memory():
     assert not any(key.startswith("ccp.") for key in memory_needs(config(method="c2-profs"), 100, of_images=True))
 

@@ -39,6 +39,20 @@ def test_features_of_a_frozen_backbone_are_counted_apart(plan):
     assert cost.step > 0
 
 
+def test_maps_below_the_stages_that_learn_are_counted_apart(plan, monkeypatch):
+    settings = ("model.backbone=resnet18", "model.pretrained=true", "model.train_from=layer4", "data.views=3")
+    config = plan("run", *settings).config  # nothing is downloaded
+    seen = []
+    monkeypatch.setattr(
+        forecasts, "_seconds_of_seeing", lambda part, inputs: seen.append((part, inputs.shape[1])) or 1.0
+    )
+    data = build_data(config.data)
+    cost = measure(config, data)
+    assert [width for _, width in seen] == [3, 256]  # images below the cut, then the maps that layer4 gets
+    assert cost.features > len(data.train) * 4 / 8  # one view for evaluations, three for training, 8 images at a time
+    assert cost.evaluation > 0
+
+
 def test_runs_that_are_left_add_up(plan, monkeypatch):
     measured = []
 

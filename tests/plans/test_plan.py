@@ -14,7 +14,12 @@ def test_sides_are_settled_before_a_run_is_planned(image_folder, tmp_path):
 
 
 def planned(folder, *settings):
-    return plan_run("name", folder, ["folder", "c2-ccp"], ["data.root=x", *settings])
+    return plan_run("name", folder, ["folder", "c2-ccp"], ["data.root=x", "model.pretrained=true", *settings])
+
+
+def test_a_plan_for_one_s_own_images_must_say_how_to_train(tmp_path):
+    with pytest.raises(UserError, match=r"Say how to train with a mode.*`--data folder,frozen`"):
+        plan_run("name", tmp_path, ["folder", "c2-ccp"], ["data.root=x"])
 
 
 def started(run):
@@ -33,7 +38,7 @@ def test_the_command_of_a_run_trains_the_same_configuration(tmp_path):
 
 
 def test_the_command_leaves_out_what_the_run_does_not_read(tmp_path):
-    settings = ["data.root=x", "ccp.weight=1", "optim.lr=0.1"]
+    settings = ["data.root=x", "ccp.weight=1", "optim.lr=0.1", "model.pretrained=true"]
     assert "ccp.weight=1" not in plan_run("name", tmp_path, ["folder", "c2"], settings).command
     assert "ccp.weight=1" in plan_run("name", tmp_path, ["folder", "c2-ccp"], settings).command
 

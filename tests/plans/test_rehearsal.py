@@ -11,7 +11,9 @@ SMALL = ("data.resize=36", "data.crop=32", "train.classes_per_batch=4", "train.i
 
 def test_random_weights_are_mentioned_once(image_folder, tmp_path):
     given = [*SMALL, f"data.root={image_folder}", "model.backbone=resnet18"]
-    runs = [plan_run(str(fold), tmp_path, ["folder", "c2"], [*given, f"protocol.fold={fold}"]) for fold in (0, 1)]
+    runs = [
+        plan_run(str(fold), tmp_path, ["folder", "scratch", "c2"], [*given, f"protocol.fold={fold}"]) for fold in (0, 1)
+    ]
     (note,) = rehearse(runs)
     assert "resnet18 starts from random weights" in note
     assert "model.weights=FILE" in note
@@ -19,18 +21,18 @@ def test_random_weights_are_mentioned_once(image_folder, tmp_path):
 
 def test_networks_that_are_made_to_start_so_are_not(image_folder, tmp_path):
     given = [*SMALL, f"data.root={image_folder}", "model.backbone=small_cnn"]
-    assert rehearse([plan_run("run", tmp_path, ["folder", "c2"], given)]) == []
+    assert rehearse([plan_run("run", tmp_path, ["folder", "scratch", "c2"], given)]) == []
 
 
 def test_a_plan_is_checked_without_downloads_or_passes(image_folder, tmp_path, monkeypatch):
     given = [*SMALL, f"data.root={image_folder}", "model.backbone=resnet18", "model.pretrained=true"]
     monkeypatch.setattr("ccp_dml.plans.rehearsal.build_network", lambda *_: pytest.fail("a network was built"))
-    assert check([plan_run("run", tmp_path, ["folder", "c2"], given)]) == []
+    assert check([plan_run("run", tmp_path, ["folder", "scratch", "c2"], given)]) == []
 
 
 def test_missing_data_and_weights_are_found_by_the_check(image_folder, tmp_path):
     with pytest.raises(UserError, match="there is no folder"):
-        check([plan_run("run", tmp_path, ["folder", "c2"], ["data.root=nowhere"])])
+        check([plan_run("run", tmp_path, ["folder", "scratch", "c2"], ["data.root=nowhere"])])
     given = [*SMALL, f"data.root={image_folder}", "model.backbone=small_cnn", "model.weights=gone.safetensors"]
     with pytest.raises(UserError, match=r"there is no weights file .*gone\.safetensors"):
-        check([plan_run("run", tmp_path, ["folder", "c2"], given)])
+        check([plan_run("run", tmp_path, ["folder", "scratch", "c2"], given)])

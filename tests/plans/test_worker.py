@@ -142,10 +142,13 @@ def test_a_share_of_the_machine_is_no_part_of_the_recipe(features, image_folder,
     share = Share(workers=3, threads=1, device="cuda:1")
     rows = planned(features, tmp_path).config
     assert with_share(rows, share, build_data(rows.data)).run.workers == 0
-    images = plan_run("images", tmp_path, ["folder", "c2"], [f"data.root={image_folder}"]).config
+    images = plan_run("images", tmp_path, ["folder", "scratch", "c2"], [f"data.root={image_folder}"]).config
     shared = with_share(images, share, build_data(images.data))
     assert (shared.run.workers, shared.run.device) == (2, "cuda:1")
     chosen = plan_run(
-        "chosen", tmp_path, ["folder", "c2"], [f"data.root={image_folder}", "run.workers=5", "run.device=cpu"]
+        "chosen",
+        tmp_path,
+        ["folder", "scratch", "c2"],
+        [f"data.root={image_folder}", "run.workers=5", "run.device=cpu"],
     ).config
     assert with_share(chosen, share, build_data(images.data)) == chosen

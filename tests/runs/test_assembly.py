@@ -9,7 +9,7 @@ import torch
 from ccp_dml.config.layers import resolve
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.errors import NonFiniteError, UserError
-from ccp_dml.pace import Pace
+from ccp_dml.pace import Pace, Patience
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun, evaluations_left, pace_of, refuse_other_version
 from ccp_dml.runs.build import build_network
@@ -59,6 +59,22 @@ def assemble(features, tmp_path):
         return TrainingRun(config, fabric, network, change(learned), validation, book, watcher or Notes())
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("setting", "attribute", "value"),
+    [
+        ("ccp.rewind=false", "rewind", False),
+        ("ccp.rewind=true", "rewind", True),
+        ("ccp.remembered_problems=3", "remembered", 3),
+        ("ccp.averaged_solutions=4", "averaged", 4),
+        ("ccp.space=normalised", "space", "normalised"),
+        ("ccp.pull_to_start=false", "pull_to_start", False),
+        ("ccp.patience=2", "problem_patience", Patience(2, 1e-5)),
+    ],
+)
+def test_settings_of_the_loop_reach_it(assemble, setting, attribute, value):
+    assert getattr(assemble("run", "c2-ccp", setting).projections, attribute) == value
 
 
 def test_a_baseline_is_ccp_without_proxies_and_pull(assemble):

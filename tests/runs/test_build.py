@@ -261,6 +261,23 @@ def test_proxies_of_unit_length_are_selected_where_lengths_do_not_count():
     assert proxies.length == "unit"
 
 
+@pytest.mark.parametrize("pool", [1, 8])
+def test_staleness_needs_a_covering_radius(pool):
+    settings = ("ccp.mode=alternating", "ccp.until=stale", "ccp.proxies_per_class=8", f"ccp.pool_per_class={pool}")
+    with pytest.raises(
+        UserError, match=rf"ccp\.until=stale.*ccp\.pool_per_class, which is {pool} and makes a pool of 8"
+    ):
+        build(*settings)
+    build(*settings, "ccp.pool_per_class=9")
+
+
+def test_proxies_are_not_balanced_against_a_batch_without_pairs():
+    settings = ("ccp.mode=alternating", "ccp.pair_weight=balanced")
+    with pytest.raises(UserError, match=r"train\.images_per_class=1 none of these is of one class; set it to 2"):
+        build(*settings, "train.images_per_class=1")
+    build(*settings, "train.images_per_class=2")
+
+
 def test_a_miner_goes_to_the_loss_with_its_arguments():
     name = "loss.name=pml:TripletMarginLoss"
     objective, _ = build(

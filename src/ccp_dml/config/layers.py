@@ -14,9 +14,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ccp_dml.config.loss_signatures import shipped_losses
 from ccp_dml.config.recipes import STUDY, Layer, Tables, recipe_layers, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError, did_you_mean
+from ccp_dml.foundation import own_code
 
 SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 """`.5` and `5.`, which people type and TOML does not know."""
@@ -68,11 +70,10 @@ def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | No
         for key, value in flatten(without_wishes(layer.tables)):
             refuse_unknown(key, layer.origin)
             put(key, value, place)
-    chosen, methods = values.get("loss.name", Config().loss.name), shipped_recipes("methods")
+    chosen = values.get("loss.name", Config().loss.name)
     for place, layer in enumerate(layers):
         for loss_name, key, value in wishes(layer):
-            # A data set knows better than a shipped method what suits it; who writes a file of their own knows best.
-            if loss_name == chosen and (places.get(key, -1) <= place or origins[key] in methods):
+            if loss_name == chosen and goes_before(place, layer.origin, places.get(key), origins.get(key)):
                 put(key, value, place)
     return Resolved(validate(values, origins), origins, tuple(layers))
 
@@ -91,6 +92,17 @@ def without_wishes(tables: Tables) -> Tables:
     return {name: table for name, table in tables.items() if name != FOR_LOSSES}
 
 
+def goes_before(place: int, wished_by: str, set_at: int | None, set_by: str | None) -> bool:
+    """Tell whether a wish of the layer at `place` replaces a value that the layer at `set_at` has set, if any has.
+
+    A data set or mode knows better than a shipped method what suits it. Who writes a file of their own knows best: only
+    the file itself, or a later one of theirs, replaces what it says.
+    """
+    if set_at is None or set_at == place or set_by in shipped_recipes("methods"):
+        return True
+    return set_at < place and (set_by in shipped_recipes() or wished_by not in shipped_recipes())
+
+
 def wishes(layer: Layer) -> Iterator[tuple[str, str, Any]]:
     """Yield what a layer wants with certain losses: the loss, the key, the value.
 
@@ -100,10 +112,23 @@ def wishes(layer: Layer) -> Iterator[tuple[str, str, Any]]:
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise UserError(f"{FOR_LOSSES} ({layer.origin}) must hold a table for each loss, as in [{FOR_LOSSES}.c2].")
     for loss_name, table in tables.items():
+        refuse_unknown_loss(loss_name, layer.origin)
         for name, value in flatten(table):
             key = name if "." in name else f"loss.{name}"
             refuse_unknown(key, layer.origin)
+            if key == "loss.name":
+                raise UserError(f"{FOR_LOSSES}.{loss_name} ({layer.origin}) cannot choose a loss; remove `name`.")
             yield loss_name, key, value
+
+
+def refuse_unknown_loss(name: str, origin: str) -> None:
+    """Raise for a table of a loss that there is not: what it says would never be read."""
+    known = shipped_losses()
+    is_library_s = name.startswith(f"{own_code.RESERVED}:")
+    if name not in known and not is_library_s and not own_code.is_own(name, own_code.LOSSES):
+        raise UserError(
+            f"There is no loss {name!r} ({origin}, [{FOR_LOSSES}.{name}]){did_you_mean(name, list(known))}."
+        )
 
 
 def without_study(layer: Layer) -> Layer:

@@ -29,8 +29,10 @@ def memory_needs(
     if config.ccp.has_proxies:
         ccp, is_divided = config.ccp, config.run.proxies_over_processes
         held = classes // processes if is_divided else classes  # by each process
-        of_all = 0 if config.run.proxies_on_disk else on_this_machine * held * ccp.proxies_per_class * dim
+        at_most = ccp.proxies_per_class * (2 if ccp.proxies_by_need else 1)
+        of_all = 0 if config.run.proxies_on_disk else on_this_machine * held * at_most * dim
         needs["ccp.proxies_per_class"] = of_all * 4 * FLOAT  # gradient and moments, too
+        needs["ccp.remembered_problems"] = of_all * (ccp.remembered_problems - 1) * FLOAT
         pool = pool_size(ccp.pool_per_class, ccp.proxies_per_class)
         if not ccp.proxies_by_need and (is_divided or processes == 1):
             held = min(held, classes_at_once(NUMBERS_OF_A_CHUNK, pool, dim, config.run.evaluation_batch))

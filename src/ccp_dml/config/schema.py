@@ -187,7 +187,11 @@ class CcpConfig(ConfigSection):
     proxies_by_need: bool = Field(
         False, description="more proxies for classes that are spread widely, up to twice as many; same total"
     )
-    start_step: int = Field(0, ge=0, description="steps without proxies at first, for training from scratch")
+    start_step: int = Field(
+        0,
+        ge=0,
+        description="steps without proxies at first, up to a whole number of evaluations; for networks from scratch",
+    )
     pull_to_start: bool = Field(
         True, description="whether the first problem with proxies is pulled to where the start without them ended (D2)"
     )

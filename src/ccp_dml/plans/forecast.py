@@ -1,7 +1,7 @@
 """Say before a plan begins how long it will take, from a few measured steps of each of its methods."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -75,15 +75,23 @@ def measure(config: Config, halves: DataHalves) -> Cost:
     model = config.model.model_copy(update={"pretrained": False, "weights": None})  # their values cost nothing
     whole = build_network(model, learned, config.run.seed)
     loading, inputs = _seconds_of_loading(learned, batch)
-    seen = _seconds_of_seeing(whole.to(fabric.device), inputs.to(fabric.device)) + loading / workers
-    if trains_on_features(config.model) and config.model.train_from is None:
-        features = torch.randn(batch, whole.linear.in_features)
-        head = build_network_for(trained_part(model), features.shape[1], config.run.seed)
-        step = _fastest_step(fabric, head, features.to(fabric.device))
-        items = len(learned) * (1 + config.data.views) + len(halves.test.queries)
-        on_features = _seconds_of_seeing(head.to(fabric.device), features.to(fabric.device))
-        return Cost(step, on_features * len(validation.queries) / batch, seen * items / batch)
-    compute = _fastest_step(fabric, whole, inputs.to(fabric.device))
+    whole, inputs = whole.to(fabric.device).eval(), inputs.to(fabric.device)
+    if trains_on_features(config.model):
+        below = whole.features if config.model.train_from is None else whole.maps
+        seen = _seconds_of_seeing(below, inputs) + loading / workers
+        with torch.no_grad():
+            stored = below(inputs)
+        if config.model.train_from is None:
+            trained = build_network_for(trained_part(model), stored.shape[1], config.run.seed).to(fabric.device)
+        else:
+            whole.keep_what_learns()
+            trained = whole
+        views = 1 + (config.data.views if config.data.augment != "none" else 0)
+        items = len(halves.train) * views + len(halves.test.queries)
+        evaluation = _seconds_of_seeing(trained.eval(), stored) * len(validation.queries) / batch
+        return Cost(_fastest_step(fabric, trained, stored), evaluation, seen * items / batch)
+    seen = _seconds_of_seeing(whole, inputs) + loading / workers
+    compute = _fastest_step(fabric, whole, inputs)
     is_parallel = loader_processes(config.run.workers, learned.source) > 0
     step = max(compute, loading / workers) if is_parallel else compute + loading
     return Cost(step, seen * len(validation.queries) / batch, 0.0)
@@ -98,8 +106,7 @@ def _seconds_of_loading(part: LabelledSet, batch: int) -> tuple[float, Tensor]:
 
 
 @torch.no_grad()
-def _seconds_of_seeing(network: Embedder, inputs: Tensor) -> float:
-    network.eval()
+def _seconds_of_seeing(network: Callable[[Tensor], Tensor], inputs: Tensor) -> float:
     network(inputs[:1])
     started = time.perf_counter()
     float(network(inputs).sum())  # which waits for the device

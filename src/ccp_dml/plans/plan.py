@@ -15,6 +15,7 @@ from ccp_dml.records.logbook import HOW_IT_RUNS, Logbook
 from ccp_dml.records.run_folder import is_finished, is_run
 from ccp_dml.runs.datasets import with_sizes
 from ccp_dml.runs.loss_arguments import complete
+from ccp_dml.runs.start.wanted_run import refuse_without_mode
 
 State = Literal["done", "partly", "open"]
 
@@ -52,7 +53,9 @@ class RunState:
 
 def plan_run(name: str, folder: Path, recipes: Sequence[str], settings: Sequence[str]) -> PlannedRun:
     """Resolve and check the configuration of one run."""
-    config = complete(resolve(recipes, settings).config)
+    resolved = resolve(recipes, settings)
+    refuse_without_mode(resolved)
+    config = complete(resolved.config)
     if config.protocol.hold_out == "nothing" or config.data.test_share == 0:
         raise UserError(
             "Runs are compared on test classes: leave out protocol.hold_out=nothing and data.test_share=0, with which "

@@ -169,6 +169,13 @@ def build_objective(
                 "ccp.proxy_length=unit needs ccp.space=normalised: proxies of unit length are near no image in the raw "
                 "space."
             )
+        if config.ccp.mode == "alternating" and config.ccp.until == "stale":
+            refuse_whole_pool(config.ccp, "ccp.until=stale measures in covering radii, and they are 0")
+        if config.ccp.pair_weight == "balanced" and config.train.images_per_class == 1:
+            raise UserError(
+                "ccp.pair_weight=balanced compares proxies with the pairs inside the batch, and with "
+                "train.images_per_class=1 none of these is of one class; set it to 2 or more, or ccp.pair_weight=0."
+            )
         slots = proxy_slots(config.ccp) if config.ccp.proxies_by_need else None
         proxies = ClassProxies(
             classes,
@@ -226,13 +233,18 @@ def mixable(config: Config, loss: nn.Module) -> TakesMixtures:
 
 def proxy_slots(ccp: CcpConfig) -> int:
     """Count the proxies that a class may have at most where need decides: twice the mean, or the whole pool."""
+    refuse_whole_pool(ccp, "ccp.proxies_by_need has nothing to choose among")
+    return min(2 * ccp.proxies_per_class, pool_size(ccp.pool_per_class, ccp.proxies_per_class))
+
+
+def refuse_whole_pool(ccp: CcpConfig, reason: str) -> None:
+    """Raise if every image of a pool becomes a proxy."""
     pool = pool_size(ccp.pool_per_class, ccp.proxies_per_class)
     if pool <= ccp.proxies_per_class:
         raise UserError(
-            f"ccp.proxies_by_need has nothing to choose among: set ccp.pool_per_class, which is {pool}, above "
+            f"{reason}: set ccp.pool_per_class, which is {ccp.pool_per_class} and makes a pool of {pool}, above "
             f"ccp.proxies_per_class, which is {ccp.proxies_per_class}."
         )
-    return min(2 * ccp.proxies_per_class, pool)
 
 
 def decayed_parameters(optim: OptimConfig, network: nn.Module, objective: nn.Module) -> list[nn.Parameter]:

@@ -46,6 +46,7 @@ PUBLISHED: dict[str, Published] = {published.name: published for published in (C
 @naming_keys("data")
 def build_data(data: DataConfig) -> DataHalves:
     if own_code.is_own(data.name, own_code.DATASETS):
+        refuse_unused_augmentation(data)
         halves = _own(with_sizes(data))
     elif data.name not in DATASETS:
         raise UserError(

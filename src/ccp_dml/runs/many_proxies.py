@@ -51,6 +51,10 @@ def files_for_proxies(config: Config, device: torch.device, folder: Path) -> Map
         )
     if device.type != "cpu" or not hasattr(os, "posix_fallocate"):
         raise UserError("run.proxies_on_disk needs run.device=cpu on Linux; set it to false.")
+    if config.ccp.remembered_problems > 1:
+        raise UserError(
+            "run.proxies_on_disk: proxies of earlier problems would be joined in memory; set ccp.remembered_problems=1."
+        )
     return MappedFiles(folder)
 
 

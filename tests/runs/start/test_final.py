@@ -1,6 +1,7 @@
 """`ccp train --final RUN`: every class trains, as long and at the pace that the run has found."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from ccp_dml.cli import main
 from ccp_dml.errors import UserError
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.runs.start.final import final_settings
+from ccp_dml.runs.start.final import final_settings, lengths_of_problems
 
 QUICK = ("train.max_steps=12", "train.evaluate_every=4", "train.classes_per_batch=4", "model.embedding_dim=6")
 
@@ -31,6 +32,17 @@ def test_steps_and_pace_are_those_of_the_run(tmp_path):
     assert final_settings(write_run(tmp_path / "baseline", is_ccp=False))[-1].startswith("train.max_steps=")
 
 
+@pytest.mark.parametrize(("rewind", "expected"), [(False, ([200], [200, 150])), (True, ([150], [50, 150]))])
+def test_steps_that_rewinding_threw_away_do_not_count(rewind, expected):
+    """200 steps without proxies, then problems from steps 200 and 400 on; the best evaluation is at step 550."""
+    scores = [10, 20, 30, 25, 40, 30, 30, 30, 35, 30, 50]
+    rows = [{"step": 50 * (n + 1), "problem": 1 + n // 4, "map_at_r": score} for n, score in enumerate(scores)]
+    for n, radius in ((0, None), (4, 0.5), (8, 0.4)):
+        rows[n]["problems_begun"] = [{"problem": 1 + n // 4, "step": 50 * n, "covering_radius": radius}]
+    run = RunFolder(Path("run"), {"ccp": {"rewind": rewind, "until": "stall"}}, {}, rows, {"best_step": 550}, None)
+    assert lengths_of_problems(run, rows[-1]) == expected
+
+
 def test_an_unfinished_run_tells_nothing(tmp_path):
     with pytest.raises(UserError, match=r"is not finished.*--resume"):
         final_settings(write_run(tmp_path / "run", finished=False))
@@ -48,7 +60,8 @@ def test_every_class_trains_and_no_score_is_claimed(features, tmp_path, capsys):
     assert f"ccp evaluate {final}" not in " ".join(shown.out.split())  # it would be refused
     before, result = (json.loads((folder / "result.json").read_text()) for folder in (first, final))
     assert (result["test"], result["validation"], result["raw"], result["start"]) == (None, None, None, None)
-    assert result["steps"] == result["best_step"] == before["best_step"]
+    assert f"train.max_steps={result['steps']}" in final_settings(first)
+    assert result["best_step"] == result["steps"] <= before["best_step"]
     assert len(json.loads((final / "classes.json").read_text())["learned"]) == 16
     assert Logbook.reopen(final).config().protocol.hold_out == "nothing"
     assert "No score was measured." in (final / "report.html").read_text()

@@ -18,7 +18,8 @@ def wanted(recipes, *settings, seed=None):
         ("glyphs c2-ccp", ["data.root=photos"], "the data set glyphs does not read it"),
         ("glyphs c1 c2-ccp", [], "c1 and c2-ccp are 2 methods"),
         ("frozen glyphs c2", [], "write glyphs frozen c2"),
-        ("folder c2-ccp", ["data.root=photos"], "Say how to train, as in `ccp train folder frozen c2-ccp`"),
+        ("folder c2-ccp", ["data.root=photos"], "Say how to train with a mode, as in `ccp train folder frozen c2-ccp`"),
+        ("c2-ccp", ["data.name=mine.py:Data"], "Say how to train with a mode"),
     ],
 )
 def test_what_would_do_something_else_than_was_meant_is_refused(recipes, settings, words):

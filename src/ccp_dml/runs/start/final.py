@@ -9,6 +9,7 @@ from ccp_dml.config.readers import refuse_unread
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.records import layout
+from ccp_dml.records.evaluation_log import Row
 from ccp_dml.records.run_folder import RunFolder
 
 SAME = ("data.name", "loss.name", "ccp.mode", "model.backbone")
@@ -35,8 +36,8 @@ def final_config(run: Path, recipes: Sequence[str], settings: Sequence[str], see
 def final_settings(folder: Path) -> list[str]:
     """List the settings, beyond its configuration, with which the run in `folder` is trained again on every class.
 
-    It trains as many steps as the run's best evaluation had, and ends as many problems of CCP on the way; the
-    problems of PROFS keep the length that is set.
+    It trains as many steps as the best network had behind it, and ends as many problems of CCP on the way; the problems
+    of PROFS keep the length that is set.
     """
     run = RunFolder.read(folder)
     best = run.best_evaluation()
@@ -48,20 +49,30 @@ def final_settings(folder: Path) -> list[str]:
     settings = run.settings()
     if settings.get("protocol.hold_out") == "nothing":
         raise UserError(f"--final {folder}: the run was trained on every class itself; name the run it was made from.")
-    found = ["protocol.hold_out=nothing", "protocol.select_on=validation", f"train.max_steps={best['step']}"]
+    without_proxies, with_proxies = lengths_of_problems(run, best)
+    steps = sum(without_proxies) + sum(with_proxies)
+    found = ["protocol.hold_out=nothing", "protocol.select_on=validation", f"train.max_steps={steps}"]
     if settings.get("ccp.mode") == "alternating" and settings.get("ccp.until") != "stale":
-        found += pace_settings(run, best["step"])
+        # Problems end after as many steps as they took on the average; or there were none, and there will be none.
+        length = max(1, round(sum(with_proxies) / len(with_proxies))) if with_proxies else steps
+        found += ["ccp.until=steps", f"ccp.steps_per_problem={length}", f"ccp.start_step={sum(without_proxies)}"]
     return found
 
 
-def pace_settings(run: RunFolder, best_step: int) -> list[str]:
-    """Let problems end after as many steps as they took, on the average, until the best evaluation."""
-    with_proxies = [
-        start["step"]
-        for start in run.problem_starts()
-        if start["covering_radius"] is not None and start["step"] < best_step
-    ]
-    if not with_proxies:  # the best came before proxies did: a whole training without them
-        return ["ccp.until=steps", f"ccp.steps_per_problem={best_step}", f"ccp.start_step={best_step}"]
-    steps = max(1, round((best_step - with_proxies[0]) / len(with_proxies)))
-    return ["ccp.until=steps", f"ccp.steps_per_problem={steps}", f"ccp.start_step={with_proxies[0]}"]
+def lengths_of_problems(run: RunFolder, best: Row) -> tuple[list[int], list[int]]:
+    """Count the steps that each problem contributed to the best network: those without proxies, those with them.
+
+    Where each problem started from the best weights of the one before (`ccp.rewind`), the steps after its best
+    evaluation were thrown away, and do not count.
+    """
+    starts = [start for start in run.problem_starts() if start["step"] < best["step"]]
+    ends = [*(start["step"] for start in starts[1:]), best["step"]]
+    settings = run.settings()
+    if settings.get("ccp.rewind") and settings.get("ccp.until") == "stall":
+        for number, start in enumerate(starts[:-1]):
+            scored = [row for row in run.metrics if row.get("problem") == start["problem"]]
+            ends[number] = max(scored, key=lambda row: row["map_at_r"])["step"]
+    lengths: tuple[list[int], list[int]] = ([], [])
+    for start, end in zip(starts, ends, strict=True):
+        lengths[start["covering_radius"] is not None].append(end - start["step"])
+    return lengths

@@ -105,7 +105,8 @@ def network_text(config: Config) -> str:
         start = f"with the weights in {model.weights}"
     elif model.pretrained:
         start = "with pretrained weights"
-    return f"{model.backbone} {start}" + (", frozen" if model.freeze_backbone else "")
+    rests = ", frozen" if model.freeze_backbone else f", frozen below {model.train_from}" if model.train_from else ""
+    return f"{model.backbone} {start}{rests}"
 
 
 def images_text(side: int, crop: int | Literal["files"]) -> str:

@@ -9,6 +9,7 @@ from ccp_dml.config.readers import method_note, refuse_disorder, refuse_unread, 
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.errors import UserError
+from ccp_dml.foundation import own_code
 from ccp_dml.runs.datasets import with_sizes
 from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.start.final import final_config
@@ -59,9 +60,13 @@ def wanted_run(
 def refuse_without_mode(resolved: Resolved) -> None:
     """Raise if the backbone of one's own data would start from random weights because nobody said how to train."""
     model, data = resolved.config.model, resolved.config.data.name
-    if resolved.origins.get("model.backbone") in OWN_DATA and not (model.pretrained or model.weights):
+    named_by = resolved.origins.get("model.backbone")
+    is_open = named_by in OWN_DATA or (named_by is None and own_code.is_own(data, own_code.DATASETS))
+    if is_open and not (model.pretrained or model.weights):
+        example = data if data in OWN_DATA else "folder"
         raise UserError(
-            f"Say how to train, as in `ccp train {data} frozen c2-ccp`: `frozen` trains a head on a pretrained network "
+            f"Say how to train with a mode, as in `ccp train {example} frozen c2-ccp` or `--data {example},frozen`: "
+            "`frozen` trains a head on a pretrained network "
             "in minutes; `top` its last stages, too; `finetune` all of it; `scratch` a small network from nothing. Or "
             "set model.weights=FILE or model.pretrained=true. See docs/modes.md."
         )
