@@ -63,3 +63,4 @@ def test_drift_is_measured_where_the_loss_measures():
     assert drift.staleness == pytest.approx((0 + 0.3) / 2)
     assert drift.of_embeddings == pytest.approx((2**0.5 + 0.4) / 2)
     assert drift.of_proxies == pytest.approx((2**0.5 + 0.1) / 2)
+    assert measure_drift(placed, proxies, present, "l2").of_proxies == pytest.approx(2**0.5 / 2)  # the second only grew

@@ -14,6 +14,18 @@ from ccp_dml.proxies import (
 )
 
 
+def test_short_vectors_are_measured_as_the_loss_normalises_them():
+    pool = torch.tensor([[[0.1, 0.0], [0.0, 0.1]]])  # at a right angle, deep inside the unit ball
+    assert select_proxies(pool, None, 1).covering_radius == pytest.approx(0.1 * 2**0.5)
+    assert select_proxies(pool, None, 1, normalise="l2").covering_radius == pytest.approx(2**0.5)
+    chunks = select_in_chunks(iter([pool]), None, 1, 1, normalise="l2")
+    assert chunks.covering_radius == pytest.approx(2**0.5)
+    for normalise, expected in (("clip", 0.1 * 2**0.5), ("l2", 2**0.5)):
+        proxies = ClassProxies(1, 2, 2, normalise=normalise)
+        proxies.place(pool)
+        assert proxies.spread() == pytest.approx(expected)
+
+
 def test_references_are_the_proxies_class_by_class():
     proxies = ClassProxies(classes=2, per_class=3, dim=2)
     proxies.place(torch.arange(12.0).reshape(2, 3, 2))

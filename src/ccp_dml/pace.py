@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ccp_dml.functional.distances import clip_normalise
+from ccp_dml.functional.distances import NORMALISERS
 
 
 @dataclass
@@ -86,9 +86,9 @@ class Drift:
 
 
 @torch.no_grad()
-def measure_drift(placed: Tensor, proxies: Tensor, present: Tensor) -> Drift:
+def measure_drift(placed: Tensor, proxies: Tensor, present: Tensor, normalise: str = "clip") -> Drift:
     """Compare proxies as they were `placed` (n, D), as they are now, and the `present` embeddings of their images."""
-    placed, proxies, present = clip_normalise(placed), clip_normalise(proxies), clip_normalise(present)
+    placed, proxies, present = map(NORMALISERS[normalise], (placed, proxies, present))
 
     def mean_distance(a: Tensor, b: Tensor) -> float:
         return float(torch.linalg.vector_norm(a - b, dim=-1).mean())

@@ -191,6 +191,7 @@ class IterativeProjections:
                 self.proxies.per_class,
                 slots=self.proxies.slots,
                 space=self.space,
+                normalise=self.proxies.normalise,
                 generator=draw,
                 processes=self.processes,
             )
@@ -201,6 +202,7 @@ class IterativeProjections:
                 self.proxies.classes,
                 self.proxies.per_class,
                 space=self.space,
+                normalise=self.proxies.normalise,
                 generator=draw,
                 holders=self.proxies.holders,
             )
@@ -274,7 +276,7 @@ class IterativeProjections:
         sample = sample.to(placed.device)
         now = self.proxies.vectors if self.proxies.slots is None else self.proxies.present()
         at_first, at_last = self.proxies.look_up(placed, sample), self.proxies.look_up(now, sample)
-        self.drift = self.processes.same(measure_drift(at_first, at_last, present))
+        self.drift = self.processes.same(measure_drift(at_first, at_last, present, self.proxies.normalise))
 
     def _present_proxies(self) -> Tensor | None:
         """Copy the proxies, so that further training does not change the copy; None as long as there are none."""

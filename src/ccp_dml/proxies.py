@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, Processes
-from ccp_dml.functional.distances import clip_normalise, l2_normalise, pairwise_distances
+from ccp_dml.functional.distances import NORMALISERS, l2_normalise, pairwise_distances
 from ccp_dml.functional.geometry import mean_distance_within
 from ccp_dml.functional.kcenter import covering_radius, first_picks, greedy_k_center
 from ccp_dml.functional.row_gradients import as_rows
@@ -36,6 +36,7 @@ class ClassProxies(nn.Module):
         length: "embedded" places proxies as long as the network embeds. "unit" shortens or stretches them to length 1:
             a step of the optimiser then turns them equally far, whatever the scale of the network's embeddings (D31).
         slots: the largest number of proxies of a class; None: every class has P.
+        normalise: as the loss does it to them; what is measured in normalised space is measured there.
         gradient_by_rows: give the few proxies that a loss feels a sparse gradient; for `RowAdam` and many classes.
         holders: processes that share the proxies: each has those of its own range of the classes, and C counts these.
             A loss must know about it: `loss(embeddings, labels, *proxies(), holders)`.
@@ -52,12 +53,13 @@ class ClassProxies(nn.Module):
         length: ProxyLength = "embedded",
         slots: int | None = None,
         *,
+        normalise: str = "clip",
         gradient_by_rows: bool = False,
         holders: Processes = ALONE,
     ) -> None:
         super().__init__()
         self.classes, self.per_class, self.length, self.slots = classes, per_class, length, slots
-        self.gradient_by_rows, self.holders = gradient_by_rows, holders
+        self.normalise, self.gradient_by_rows, self.holders = normalise, gradient_by_rows, holders
         self.own = holders.share_of(classes)
         room = per_class if slots is None else slots
         numbers = torch.arange(classes)[self.own]
@@ -117,7 +119,7 @@ class ClassProxies(nn.Module):
 
     def spread(self) -> float:
         """Measure the mean distance between proxies of a class, in normalised space: 0 if they coincide."""
-        placed = clip_normalise(self.vectors.detach())
+        placed = NORMALISERS[self.normalise](self.vectors.detach())
         if self.slots is None:
             weight = len(placed) / self.classes
             return float(self.holders.total(torch.tensor(mean_distance_within(placed) * weight, dtype=torch.float64)))
@@ -156,6 +158,7 @@ def select_proxies(
     *,
     slots: int | None = None,
     space: Space = "raw",
+    normalise: str = "clip",
     generator: torch.Generator | None = None,
     processes: Processes = ALONE,
 ) -> Selection:
@@ -168,10 +171,12 @@ def select_proxies(
         slots: choose up to so many proxies of a class, C*P in all, more where the covering radius is large (beyond the
             paper). None: P of each.
         space: where distances are measured (D6): the un-normalised embeddings, or the loss's normalised ones.
+        normalise: how the loss normalises.
         generator: draws the first pick when there is no previous set.
         processes: each holds the whole pool and chooses for a range of the classes; all get all proxies.
     """
-    place = clip_normalise if space == "normalised" else torch.Tensor.detach
+    normalised = NORMALISERS[normalise]
+    place = normalised if space == "normalised" else torch.Tensor.detach
     most = per_class if slots is None else slots
     own = processes.share_of(len(pool))
     first = first_picks(len(pool), pool.shape[1], generator)[own]  # drawn for all: who chooses must not matter
@@ -180,11 +185,11 @@ def select_proxies(
     taken = processes.gather_rows([chosen], pool.device)
     counts = None
     if slots is not None:
-        counts = share_out(radii_of_first(pool, taken), len(pool) * per_class)
+        counts = share_out(radii_of_first(normalised(pool), taken), len(pool) * per_class)
         is_meant = torch.arange(most, device=pool.device) < counts.unsqueeze(1)
         taken = torch.where(is_meant, taken, taken[:, :1])
     vectors = _picked(pool, taken)  # (C, P, D)
-    radii = covering_radius(clip_normalise(pool[own]), clip_normalise(vectors[own]))
+    radii = covering_radius(normalised(pool[own]), normalised(vectors[own]))
     return Selection(vectors, taken, float(processes.gather_rows([radii], pool.device).mean()), counts)
 
 
@@ -196,6 +201,7 @@ def select_in_chunks(
     per_class: int,
     *,
     space: Space = "raw",
+    normalise: str = "clip",
     generator: torch.Generator | None = None,
     holders: Processes = ALONE,
 ) -> Selection:
@@ -205,7 +211,8 @@ def select_in_chunks(
     its own range of the classes, and has the `previous` proxies of these; which images are taken, and how well, all
     get to know of all.
     """
-    place = clip_normalise if space == "normalised" else torch.Tensor.detach
+    normalised = NORMALISERS[normalise]
+    place = normalised if space == "normalised" else torch.Tensor.detach
     mine = holders.share_of(classes)
     first, start = None, 0
     vectors = torch.empty(0)  # (c, P, D) of all own classes; joining those of chunks would hold them twice
@@ -218,7 +225,7 @@ def select_in_chunks(
         before = None if previous is None else place(previous[own])
         taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
         picked = _picked(chunk, taken)
-        found.append((taken, covering_radius(clip_normalise(chunk), clip_normalise(picked))))
+        found.append((taken, covering_radius(normalised(chunk), normalised(picked))))
         vectors[own], start = picked, start + len(chunk)
     if start != mine.stop - mine.start:
         raise ValueError(f"the pool's chunks hold {start} classes, but there are proxies of {mine.stop - mine.start}")
@@ -229,7 +236,7 @@ def select_in_chunks(
 
 def radii_of_first(pool: Tensor, taken: Tensor) -> Tensor:
     """Measure the covering radii (C, n) that the first 1, 2, ... n of the points `taken` (C, n) leave of a pool."""
-    distances = pairwise_distances(clip_normalise(pool), clip_normalise(_picked(pool, taken)))  # (C, b, n)
+    distances = pairwise_distances(pool, _picked(pool, taken))  # (C, b, n)
     return distances.cummin(dim=2).values.amax(dim=1)
 
 

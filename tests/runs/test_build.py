@@ -278,6 +278,15 @@ def test_proxies_are_not_balanced_against_a_batch_without_pairs():
     build(*settings, "train.images_per_class=2")
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [((), "clip"), (("loss.normalise=l2",), "l2"), (("loss.name=pml:TripletMarginLoss",), "l2")],
+)
+def test_proxies_are_measured_where_the_loss_puts_them(settings, expected):
+    _, proxies = build("ccp.mode=alternating", *settings)
+    assert proxies.normalise == expected
+
+
 def test_a_miner_goes_to_the_loss_with_its_arguments():
     name = "loss.name=pml:TripletMarginLoss"
     objective, _ = build(

@@ -122,6 +122,8 @@ class PmlLoss(nn.Module):
     Musgrave, Belongie, Lim: PyTorch Metric Learning. 2020.
     """
 
+    normalise = "l2"
+
     def __init__(self, loss: nn.Module, miner: Miner | None = None) -> None:
         super().__init__()
         self.loss, self.miner = loss, miner

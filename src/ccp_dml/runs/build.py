@@ -22,6 +22,7 @@ from ccp_dml.foundation import own_code
 from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import derive_seed, generator
+from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.functional.row_adam import RowAdam
 from ccp_dml.losses.memory import CrossBatchMemory
 from ccp_dml.losses.metrix import Metrix, TakesMixtures
@@ -183,6 +184,7 @@ def build_objective(
             dim,
             config.ccp.proxy_length,
             slots,
+            normalise=normalisation_of(loss),
             gradient_by_rows=config.optim.proxies_by_rows,
             holders=processes if config.run.proxies_over_processes else ALONE,
         )
@@ -192,6 +194,12 @@ def build_objective(
         batch = config.train.classes_per_batch * config.train.images_per_class
         return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
     return BatchObjective(loss), None
+
+
+def normalisation_of(loss: nn.Module) -> str:
+    """Name how a loss normalises references; one of a user's own that does not say so as `pair_up` does by default."""
+    name = getattr(loss, "normalise", "clip")
+    return name if isinstance(name, str) and name in NORMALISERS else "clip"
 
 
 def refuse_without_representatives(config: Config, loss: nn.Module) -> None:

@@ -13,7 +13,6 @@ from ccp_dml.foundation.randomness import generator
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.projections import IterativeProjections, snapshot
 from ccp_dml.records.problem_map import MapPoints, ProblemMap, write_problem
-from ccp_dml.runs.loss_arguments import checked_arguments
 
 MOST_CLASSES = 12
 """Classes on a map at most: nobody can tell more colours apart."""
@@ -50,7 +49,7 @@ class ProblemRecorder:
     """Writes the map of a problem into the run's folder: embeddings and proxies of its best evaluation.
 
     Args:
-        config: gives the seed and size of the sample, and how the loss normalises proxies.
+        config: gives the seed and size of the sample.
         folder: the run's.
         train, validation: what the maps show images of.
         embed_rows: gives normalised embeddings (n, D) of rows (n,) of a set under the network's current weights.
@@ -69,8 +68,6 @@ class ProblemRecorder:
         self.train, self.validation = (
             draw_sample(data, config.run.map_points, generator(config.run.seed, "map")) for data in (train, validation)
         )
-        # The losses of pytorch-metric-learning have no such argument: they L2-normalise whatever comes.
-        self.normalise = NORMALISERS[checked_arguments(config.loss).get("normalise", "l2")]
 
     def proxies(self, projections: IterativeProjections) -> tuple[Tensor | None, Tensor | None]:
         """Look up the proxies (c, P, D) of the classes on the map, as they were selected and as they converged.
@@ -85,7 +82,8 @@ class ProblemRecorder:
         assert projections.proxies is not None
         room, classes = table.shape[1], self.train.classes.to(table.device)
         positions = classes.unsqueeze(1) * room + torch.arange(room, device=table.device)
-        return self.normalise(projections.proxies.look_up(table, positions.flatten()).unflatten(0, positions.shape))
+        found = projections.proxies.look_up(table, positions.flatten()).unflatten(0, positions.shape)
+        return NORMALISERS[projections.proxies.normalise](found)
 
     def record(self, projections: IterativeProjections, selected: Tensor | None, converged: Tensor | None) -> None:
         """Write the map of the problem that `projections` has just solved; its network keeps its weights."""
