@@ -53,10 +53,6 @@ APPLY = {
         case(0, {"model.pretrained": False, "model.backbone": "small_cnn", "optim.lr": 1e-5}),
         "small_cnn starts from random weights, and optim.lr=1e-05 is a rate for fine-tuning",
     ),
-    "resting-random-weights": (
-        case(0, {"model.pretrained": False, "model.backbone": "small_cnn", "train.warm_up_epochs": 1.0}),
-        "small_cnn starts from random weights and rests for train.warm_up_epochs=1: proxies then get ready for",
-    ),
     "no-active-negatives": (
         case(3, active_negatives=0.0),
         "the margin is out of reach, so classes contract but are not pushed apart. Raise loss.negative_margin (now",

@@ -77,6 +77,13 @@ def test_settings_of_the_loop_reach_it(assemble, setting, attribute, value):
     assert getattr(assemble("run", "c2-ccp", setting).projections, attribute) == value
 
 
+@pytest.mark.parametrize(("trained", "steps"), [(True, 6), (False, 0)])
+def test_only_a_trained_backbone_rests(assemble, monkeypatch, trained, steps):
+    monkeypatch.setattr("ccp_dml.runs.assembly.has_trained_backbone", lambda _: trained)
+    run = assemble("run", "c2", "train.warm_up_epochs=1")
+    assert run.trainer.warm_up_steps == steps  # 48 rows of six classes, eight a step
+
+
 def test_a_baseline_is_ccp_without_proxies_and_pull(assemble):
     plain, one_problem, ccp = (assemble(method, method) for method in ("c2", "c2-proxy", "c2-ccp"))
     assert (plain.proxies, plain.trainer.pull) == (None, None)

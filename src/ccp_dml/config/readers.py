@@ -12,6 +12,7 @@ from ccp_dml.config.layers import SETTING, Resolved, flatten, known_keys, wishes
 from ccp_dml.config.recipes import CCP, Layer, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
+from ccp_dml.foundation import own_code
 
 Choice = Literal["data", "model", "method", "protocol"]
 
@@ -66,6 +67,12 @@ def is_frozen(config: Config) -> bool:
     """Tell whether some of the backbone rests, so that its features or maps are stored."""
     rests = config.model.freeze_backbone or config.model.train_from is not None
     return rests and config.model.backbone != "identity"
+
+
+def has_trained_backbone(config: Config) -> bool:
+    """Tell whether the backbone begins with weights that mean something; a user's own may load them by itself."""
+    model = config.model
+    return bool(model.pretrained or model.weights) or own_code.is_own(model.backbone, own_code.BACKBONES)
 
 
 IMAGE_BACKBONE = Reader(
@@ -143,6 +150,12 @@ READERS: dict[str, Reader] = {
     "model.feature_precision": Reader(
         "model", is_frozen, "only a frozen backbone's features are rounded; add the recipe frozen"
     ),
+    "train.warm_up_epochs": Reader(
+        "model",
+        has_trained_backbone,
+        "a backbone rests while last layer and proxies get ready for its features, and those of {backbone} mean nothing "
+        "yet; set model.weights, or take a mode with a pretrained one, such as finetune",
+    ),
     "optim.proxy_lr_factor": WITH_TRAINED_PROXIES,
     "optim.decay_proxies": WITH_TRAINED_PROXIES,
     "optim.proxies_by_rows": WITH_TRAINED_PROXIES,
@@ -206,7 +219,6 @@ READ_BY_EVERY_RUN = frozenset(
         "train.evaluate_every",
         "train.patience",
         "train.min_improvement",
-        "train.warm_up_epochs",
         "train.classes_per_batch",
         "train.images_per_class",
         "optim.lr",

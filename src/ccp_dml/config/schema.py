@@ -156,7 +156,7 @@ class TrainConfig(ConfigSection):
     evaluate_every: int = Field(25, ge=1, description="steps between evaluations")
     patience: int = Field(60, ge=1, description="evaluations without improvement that end the run (D3)")
     min_improvement: float = Field(1e-5, ge=0, description="what counts as an improvement of MAP@R, 0..1 scale")
-    warm_up_epochs: float = Field(0.0, ge=0, description="passes over the data in which the backbone rests")
+    warm_up_epochs: float = Field(0.0, ge=0, description="passes over the data in which a trained backbone rests")
     classes_per_batch: int = Field(8, ge=2, le=MOST_AT_ONCE, description="different classes in a training step")
     images_per_class: int = Field(4, ge=1, le=MOST_AT_ONCE, description="images of each of these classes")
 

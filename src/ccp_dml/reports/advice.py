@@ -151,18 +151,6 @@ def fine_tuning_rate(case: Case) -> Advice | None:
     )
 
 
-def resting_random_weights(case: Case) -> Advice | None:
-    epochs = number(case.settings.get("train.warm_up_epochs"))
-    if not epochs or not case.from_scratch():
-        return None
-    return Advice(
-        "resting-random-weights",
-        f"{case.settings['model.backbone']} starts from random weights and rests for train.warm_up_epochs={epochs:g}: "
-        "proxies then get ready for features that mean nothing. Set train.warm_up_epochs=0.",
-        "train.warm_up_epochs",
-    )
-
-
 def no_active_negatives(case: Case) -> Advice | None:
     """Speak where there never were any, or where nothing was gained: a run that has told its classes apart is done."""
     negatives, positives = case.recent("active_negatives", A_FEW), case.recent("active_positives", A_FEW)
@@ -282,7 +270,6 @@ RULES: tuple[Callable[[Case], Advice | None], ...] = (
     few_validation_classes,
     enlarged_images,
     fine_tuning_rate,
-    resting_random_weights,
     no_active_negatives,
     no_active_pairs,
     collapse,
