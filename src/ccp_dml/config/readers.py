@@ -153,8 +153,8 @@ READERS: dict[str, Reader] = {
     "train.warm_up_epochs": Reader(
         "model",
         has_trained_backbone,
-        "a backbone rests while last layer and proxies get ready for its features, and those of {backbone} mean nothing "
-        "yet; set model.weights, or take a mode with a pretrained one, such as finetune",
+        "a backbone rests while last layer and proxies get ready for its features, but those of {backbone} mean "
+        "nothing yet; set model.weights, or take a mode with a pretrained one, such as finetune",
     ),
     "optim.proxy_lr_factor": WITH_TRAINED_PROXIES,
     "optim.decay_proxies": WITH_TRAINED_PROXIES,
