@@ -426,6 +426,23 @@ def test_a_pace_by_steps_needs_them_counted():
         projections.run()
 
 
+@pytest.mark.parametrize(("normalise", "radius"), [("clip", 0.1 * 2**0.5), ("l2", 2**0.5)])
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_radius_and_staleness_are_measured_as_the_loss_normalises(normalise, radius, in_chunks):
+    pool = torch.tensor([[[0.1, 0.0], [0.0, 0.1]]])  # at a right angle, deep inside the unit ball
+    projections = IterativeProjections(
+        nn.Linear(1, 1),
+        lambda loop: loop.observe(0.5),
+        proxies=ClassProxies(1, 1, 2, normalise=normalise),
+        embed_pool=lambda _: iter([pool]) if in_chunks else pool,
+        embed_origins=lambda _, taken: (torch.tensor([0]), pool[0, 1 - taken[0, 0]].unsqueeze(0)),
+        max_evaluations=1,
+    )
+    projections.run()
+    assert projections.covering_radius == pytest.approx(radius)
+    assert projections.drift.staleness == pytest.approx(radius)  # as if the image were where the other one is
+
+
 def test_a_counter_has_no_mean():
     first = {"weight": torch.tensor([1.0]), "batches": torch.tensor(3)}
     second = {"weight": torch.tensor([2.0]), "batches": torch.tensor(8)}

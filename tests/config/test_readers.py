@@ -155,6 +155,12 @@ def test_representatives_are_no_proxies(key):
     assert "c2-ccp" in told
 
 
+def test_nothing_is_wound_back_after_a_number_of_steps():
+    check("cub c2-ccp", "ccp.rewind=true")
+    with pytest.raises(UserError, match=r"--set ccp\.rewind would have no effect: .* unless ccp\.until=steps"):
+        check("cub c2-ccp", "ccp.until=steps", "ccp.rewind=true")
+
+
 def test_settings_of_a_pace_are_read_where_it_is_chosen():
     check("cub c2-ccp", "ccp.until=stale", "ccp.staleness=1", "ccp.check_every=1")
     check("cub c2-ccp", "ccp.until=steps", "ccp.steps_per_problem=1")
@@ -185,6 +191,9 @@ def test_what_a_recipe_sets_for_other_methods_is_no_mistake(tmp_path):
     own_mode = tmp_path / "mode.toml"
     own_mode.write_text("[data]\nviews = 3\n[ccp]\npair_weight = 2.0\n")
     check(f"cub {own_mode} c2")
+    for_ms = tmp_path / "for_ms.toml"
+    for_ms.write_text('[losses.ms]\nccp.until = "stale"\n')
+    check(f"cub {for_ms} ms")  # meant for ms-ccp, which may be named as well
 
 
 def test_what_a_file_chooses_it_must_read(tmp_path):

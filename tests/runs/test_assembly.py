@@ -316,6 +316,15 @@ def test_proxies_on_disk_change_nothing_and_leave_nothing_behind(assemble):
 def test_proxies_on_disk_need_steps_that_read_few_of_them(assemble):
     with pytest.raises(UserError, match=r"optim\.proxies_by_rows=true"):
         assemble("run", "c2-ccp", ON_DISK)
+    with pytest.raises(UserError, match=r"set ccp\.remembered_problems=1"):
+        assemble(
+            "other",
+            "c2-ccp",
+            ON_DISK,
+            "optim.proxies_by_rows=true",
+            "optim.decay_proxies=false",
+            "ccp.remembered_problems=2",
+        )
 
 
 def test_a_pool_in_chunks_gives_the_same_proxies(assemble, monkeypatch):

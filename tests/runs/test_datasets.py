@@ -92,6 +92,12 @@ def test_an_augmentation_that_would_change_nothing_is_refused(image_folder, feat
             build_data(DataConfig(name="features", path=str(features), **settings))
 
 
+def test_one_s_own_data_set_is_not_augmented_by_half(tmp_path):
+    (tmp_path / "mine.py").write_text("class Data: ...")
+    with pytest.raises(UserError, match=r"data\.flip is set, but data\.augment=none"):
+        build_data(DataConfig(name=f"{tmp_path}/mine.py:Data", augment="none", flip=0.5, resize=32, crop=28))
+
+
 def test_a_data_set_is_read_once():
     calls = []
     load = remember_last(lambda data: calls.append(data) or object())

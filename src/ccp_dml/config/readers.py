@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ccp_dml.config.layers import SETTING, Resolved, flatten, known_keys, wishes
+from ccp_dml.config.layers import SETTING, Resolved, flatten, known_keys
 from ccp_dml.config.recipes import CCP, Layer, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
@@ -295,12 +295,10 @@ def written_by_user(resolved: Resolved) -> dict[str, str]:
     written: dict[str, str] = {}
     for layer in resolved.layers:
         keys = [key for key, _ in flatten(layer.tables)]
-        wished = {key: layer.origin for loss, key, _ in wishes(layer) if loss == resolved.config.loss.name}
         if layer.origin.startswith(SETTING):
             written |= dict.fromkeys(keys, layer.origin)
         elif layer.origin not in shipped_recipes() and not is_saved_configuration(layer):
             written |= {key: layer.origin for key in keys if key in READERS and _chooses(keys, READERS[key].choice)}
-            written |= {key: origin for key, origin in wished.items() if key in READERS}
     return {key: origin for key, origin in written.items() if resolved.origins.get(key) == origin}
 
 

@@ -38,6 +38,7 @@ def test_the_sentence_says_what_will_happen(photos):
             [],
             ["frozen", "images 105 px enlarged to 160", "C1 with 8 proxies per class, chosen once"],
         ),
+        ("folder top c2", [], ["with pretrained weights, frozen below blocks.5"]),
         ("folder c2-xbm", ["data.crop=64"], ["images 105 px seen at 64", "C2 with a memory of 25 batches"]),
         ("folder ms-metrix", [], ["MS with mixtures of embeddings"]),
         ("folder c2-ccp-s", ["model.pretrained=true"], ["resnet50 with pretrained weights;", "1 proxy per class"]),
