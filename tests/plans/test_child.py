@@ -9,7 +9,6 @@ import sys
 import psutil
 import pytest
 
-from ccp_dml.plans import child as of_child
 from ccp_dml.plans.child import Child, Place
 from ccp_dml.plans.messages import Assignment, Failed, Finished, Progress, Share
 from ccp_dml.plans.plan import plan_run
@@ -62,15 +61,3 @@ def test_a_child_that_cannot_start_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ChildProcessError, match="exit code 1"):
         Child(Place(Share(1, 1, None), tmp_path))
-
-
-def test_a_child_keeps_freed_memory(monkeypatch):
-    class KeptError(Exception):
-        pass
-
-    def kept():
-        raise KeptError
-
-    monkeypatch.setattr(of_child, "keep_freed_memory", kept)
-    with pytest.raises(KeptError):
-        of_child.main()

@@ -7,6 +7,7 @@ import pytest
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_json
 from ccp_dml.foundation.locks import lock
+from ccp_dml.plans import worker
 from ccp_dml.plans.messages import Failed, Finished, Share
 from ccp_dml.plans.plan import plan_run, state_of
 from ccp_dml.plans.worker import attempt, with_share
@@ -28,6 +29,19 @@ class Parent:
         if self.breaks_after is not None and len(self.messages) >= self.breaks_after:
             raise BrokenPipeError("nobody listens")
         self.messages.append(message)
+
+
+@pytest.mark.parametrize(("allowed", "used"), [(8, 3), (2, 2)])
+def test_a_worker_keeps_freed_memory_and_no_more_threads_than_it_may(monkeypatch, allowed, used):
+    done = []
+    monkeypatch.setattr(worker, "serve", lambda *_: done.append("serves"))
+    monkeypatch.setattr(worker, "keep_freed_memory", lambda: done.append("keeps memory"))
+    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker.os, "_exit", done.append)
+    monkeypatch.setattr(worker.torch, "get_num_threads", lambda: allowed)
+    monkeypatch.setattr(worker.torch, "set_num_threads", done.append)
+    worker.work_alone(Parent(), Share(workers=1, threads=3, device=None))
+    assert done == ["keeps memory", used, "serves", 0]
 
 
 def planned(features, folder, *settings):

@@ -17,7 +17,6 @@ from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
 
 from ccp_dml.foundation.leaving import leave_soon
-from ccp_dml.foundation.machine import keep_freed_memory
 from ccp_dml.plans.messages import Assignment, Share
 
 PROGRAM = ("-m", "ccp_dml.plans.child")
@@ -93,7 +92,6 @@ class Child:
 
 def main() -> None:
     """Open a connection for the starter, tell where it is, and train what comes."""
-    keep_freed_memory()
     given = json.loads(sys.stdin.readline())
     threading.Thread(target=leave_with_starter, daemon=True).start()
     with Listener(authkey=bytes.fromhex(given["key"])) as listener:

@@ -22,6 +22,7 @@ from ccp_dml.data.loading import auto_workers
 from ccp_dml.errors import NonFiniteError, UserError, first_line
 from ccp_dml.foundation.leaving import leave_soon
 from ccp_dml.foundation.locks import alone_in
+from ccp_dml.foundation.machine import keep_freed_memory
 from ccp_dml.plans.messages import Evaluated, Failed, Finished, Progress, Share, Stopped
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.records import layout
@@ -55,7 +56,8 @@ def work_alone(parent: Connection, share: Share, idle_seconds: float | None = No
     """Do the same, where somebody else watches the parent; leave also after `idle_seconds` without a run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, too, which then ends us in good order
     signal.signal(signal.SIGTERM, _leave)
-    torch.set_num_threads(share.threads)
+    keep_freed_memory()
+    torch.set_num_threads(min(share.threads, torch.get_num_threads()))  # OMP_NUM_THREADS may allow fewer
     with suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
         serve(parent, share, idle_seconds)
     os._exit(0)  # all files are closed, and with torch loaded Python's own way out takes a second
