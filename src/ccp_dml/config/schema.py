@@ -200,7 +200,7 @@ class CcpConfig(ConfigSection):
     )
     patience: int = Field(3, ge=1, description="evaluations without improvement that end a problem (D3)")
     staleness: float = Field(
-        0.25, gt=0, description="proxies are stale at so many covering radii from their images; with until = stale"
+        0.75, gt=0, description="proxies are stale at so many covering radii from their images; with until = stale"
     )
     check_every: int = Field(10, ge=1, description="steps between two looks at the staleness; with until = stale")
     steps_per_problem: Annotated[int, Field(ge=1)] | Literal["epoch"] = Field(
