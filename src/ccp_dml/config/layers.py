@@ -55,7 +55,8 @@ class Resolved:
 def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | None = None) -> Resolved:
     """Layer recipes left to right, then `--set` settings, then the seed."""
     given = [parse_setting(text) for text in settings]  # first: `--set KEY VALUE` would make a recipe of VALUE
-    layers = [without_study(layer) for name in recipes for layer in recipe_layers(name)] + given
+    read = (layer for name in recipes for layer in recipe_layers(name))
+    layers = [*(Layer(layer.origin, without(layer.tables, STUDY)) for layer in read), *given]
     if seed is not None:
         layers.append(Layer("--seed", {"run": {"seed": seed}}))
     values: dict[str, Any] = {}
@@ -67,7 +68,7 @@ def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | No
         origins[key], places[key] = layers[place].origin, place
 
     for place, layer in enumerate(layers):
-        for key, value in flatten(without_wishes(layer.tables)):
+        for key, value in flatten(without(layer.tables, FOR_LOSSES)):
             refuse_unknown(key, layer.origin)
             put(key, value, place)
     chosen = values.get("loss.name", Config().loss.name)
@@ -88,10 +89,6 @@ def absolute(value: Any) -> Any:
         return value
 
 
-def without_wishes(tables: Tables) -> Tables:
-    return {name: table for name, table in tables.items() if name != FOR_LOSSES}
-
-
 def goes_before(place: int, wished_by: str, set_at: int | None, set_by: str | None) -> bool:
     """Tell whether a wish of the layer at `place` replaces a value that the layer at `set_at` has set, if any has.
 
@@ -106,7 +103,7 @@ def goes_before(place: int, wished_by: str, set_at: int | None, set_by: str | No
 def wishes(layer: Layer) -> Iterator[tuple[str, str, Any]]:
     """Yield what a layer wants with certain losses: the loss, the key, the value.
 
-    In the table of a loss, `margin` is an argument of the loss, and `train.warm_up_epochs` any other key.
+    In the table of a loss, `margin` is an argument of the loss, and `optim.proxy_lr_factor` any other key.
     """
     tables = layer.tables.get(FOR_LOSSES, {})
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
@@ -131,8 +128,8 @@ def refuse_unknown_loss(name: str, origin: str) -> None:
         )
 
 
-def without_study(layer: Layer) -> Layer:
-    return Layer(layer.origin, {name: table for name, table in layer.tables.items() if name != STUDY})
+def without(tables: Tables, left_out: str) -> Tables:
+    return {name: table for name, table in tables.items() if name != left_out}
 
 
 def validate(values: dict[str, Any], origins: dict[str, str]) -> Config:

@@ -122,7 +122,7 @@ class PmlLoss(nn.Module):
     Musgrave, Belongie, Lim: PyTorch Metric Learning. 2020.
     """
 
-    normalise = "l2"
+    normalise = "l2"  # what the library does; proxies are measured accordingly
 
     def __init__(self, loss: nn.Module, miner: Miner | None = None) -> None:
         super().__init__()
