@@ -1,8 +1,9 @@
 """A gallery from above: a map of its images, and the classes that are confused most."""
 
+import logging
 import threading
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,16 +61,17 @@ class Overview:
                 better = self.with_tsne and 10 <= len(sample.ids) <= MOST_POINTS_OF_TSNE
                 self._map = _as_map(sample, "PCA", _flat(sample.vectors), is_final=not better)
                 if better:
-                    threading.Thread(target=self._improve, args=(sample,), name="ccp-map", daemon=True).start()
+                    arguments = (sample, self._map)
+                    threading.Thread(target=self._improve, args=arguments, name="ccp-map", daemon=True).start()
             return self._map
 
-    def _improve(self, sample: Sample) -> None:
-        found = _as_map(
-            sample,
-            "t-SNE",
-            tsne_plane(torch.from_numpy(np.ascontiguousarray(sample.vectors)), seed=0).numpy(),
-            is_final=True,
-        )
+    def _improve(self, sample: Sample, flat: IndexMap) -> None:
+        try:
+            places = tsne_plane(torch.from_numpy(np.ascontiguousarray(sample.vectors)), seed=0).numpy()
+            found = _as_map(sample, "t-SNE", places, is_final=True)
+        except Exception as error:  # whatever it is, a page is waiting for the last map
+            logging.getLogger(__name__).warning("The map by t-SNE failed (%s); the one by PCA stays.", error)
+            found = replace(flat, is_final=True)
         with self._lock:
             self._map = found
 
