@@ -1,11 +1,14 @@
+from contextlib import nullcontext
 from copy import deepcopy
 
 import pytest
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision.amp import MixedPrecision
 from torch import nn
 
 from ccp_dml.errors import NonFiniteError
+from ccp_dml.foundation.process_group import Processes
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.losses.activity import note_pairs
 from ccp_dml.projections import IterativeProjections
@@ -44,8 +47,21 @@ def scores(value):
     return RetrievalScores(value, value, value, {1: value}, 4, 0)
 
 
-def make_trainer(network, objective=None, batches=None, values=(), optimizer=None, **options):
-    fabric = Fabric(accelerator="cpu", devices=1)
+class HalfPrecisionOnCpu(MixedPrecision):
+    """16-mixed as far as a CPU has it: gradients are scaled, everything else stays as it is."""
+
+    def __init__(self):
+        super().__init__("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2))
+
+    def forward_context(self):
+        return nullcontext()
+
+    def convert_input(self, data):
+        return data
+
+
+def make_trainer(network, objective=None, batches=None, values=(), optimizer=None, precision=None, **options):
+    fabric = Fabric(accelerator="cpu", devices=1, plugins=None if precision is None else [precision])
     objective = objective or Sum()
     optimizer = optimizer or torch.optim.SGD([*network.parameters(), *objective.parameters()], lr=0.1)
     network, optimizer = fabric.setup(network, optimizer)
@@ -182,6 +198,52 @@ def test_state_restores_step_optimiser_and_batches():
     resumed.train_until_evaluation()
     assert torch.equal(resumed_network.weight, whole_network.weight)
     assert resumed.step == 6
+
+
+def test_scaled_gradients_are_unscaled_once_and_the_scale_is_restored():
+    def steps(precision, count):
+        network = constant_linear()
+        trainer = make_trainer(network, precision=precision, evaluate_every=count, weight_decay=0.0)
+        trainer.train_until_evaluation()
+        return network.weight.detach(), trainer
+
+    plain, _ = steps(None, 5)
+    scaled, trainer = steps(HalfPrecisionOnCpu(), 5)
+    torch.testing.assert_close(scaled, plain)
+    state = deepcopy(trainer.state_dict())
+    assert state["scale"]["scale"] == 4096.0  # doubled twice in five steps
+    _, fresh = steps(HalfPrecisionOnCpu(), 1)
+    fresh.load_state_dict(state)
+    assert fresh.state_dict()["scale"] == state["scale"]
+    assert "scale" not in steps(None, 1)[1].state_dict()
+
+
+class Draws(nn.Module):
+    """A loss that draws, as some of pytorch-metric-learning's draw their triplets."""
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = []
+
+    def forward(self, embeddings, labels):
+        self.drawn.append(float(torch.rand(())))
+        return embeddings.sum() * self.drawn[-1] + 0 * labels.sum()
+
+
+def test_processes_that_have_one_batch_draw_one_loss_of_it():
+    def drawn(seed, count):
+        processes = Processes()
+        processes.count = count
+        trainer = make_trainer(constant_linear(), Draws(), evaluate_every=3, processes=processes)
+        torch.manual_seed(seed)  # layers draw differently in each process
+        trainer.train_until_evaluation()
+        return trainer.objective.drawn, float(torch.rand(()))
+
+    first, second = drawn(1, 2), drawn(2, 2)
+    assert first[0] == second[0]
+    assert len(set(first[0])) == 3
+    assert first[1] != second[1]  # what layers draw afterwards is theirs again
+    assert drawn(1, 1)[0] != drawn(2, 1)[0]
 
 
 class OneMorePairPerStep(nn.Module):

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from ccp_dml.errors import NonFiniteError
 from ccp_dml.foundation.process_group import ALONE, Processes
+from ccp_dml.foundation.randomness import drawing_alike
 from ccp_dml.foundation.stopwatch import Stopwatch
 from ccp_dml.functional.distances import at_least_float32
 from ccp_dml.functional.gradients import add_to_gradients
@@ -109,6 +110,7 @@ class Trainer:
     ) -> None:
         self.fabric, self.network, self.objective, self.optimizer = fabric, network, objective, optimizer
         self.inner_network = getattr(network, "module", network)  # Fabric's wrapper does not know what mode this is in
+        self.inner_optimizer = getattr(optimizer, "optimizer", optimizer)  # for whom a scaler counts what it unscales
         self.batches, self.evaluate, self.pull = batches, evaluate, pull
         self.evaluate_every, self.max_steps = evaluate_every, max_steps
         self.weight_decay, self.decayed, self.clip_norm = weight_decay, list(decayed), clip_norm
@@ -177,10 +179,12 @@ class Trainer:
         """Take one step of the optimiser; measure (3,): largest embedding entry, loss and gradient norm."""
         inputs, labels = self.next_batch()
         embeddings, labels = self.processes.gather(self.network(inputs)), self.processes.gather(labels)
-        loss = self.objective(embeddings, labels)
+        alone = self.processes.count == 1
+        with nullcontext() if alone else drawing_alike(self.fabric.device, "loss", self.step):  # of one batch, one loss
+            loss = self.objective(embeddings, labels)
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
-        self.fabric.strategy.precision.unscale_gradients(self.optimizer)  # does nothing but in 16-mixed
+        self.fabric.strategy.precision.unscale_gradients(self.inner_optimizer)  # only in 16-mixed
         if self.step < self.warm_up_steps:
             for value in self.resting:
                 value.grad = None
@@ -219,13 +223,15 @@ class Trainer:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        return {
+        state = {
             "step": self.step,
             "seconds": self.seconds,
             "evaluation_seconds": self.evaluation_clock.seconds,
             "optimizer": self.optimizer.state_dict(),
             "batches": self.batches.state_dict(),
         }
+        scale = self.fabric.strategy.precision.state_dict()  # of gradients, in 16-mixed; empty otherwise
+        return state | {"scale": scale} if scale else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step = self.evaluated_step = state["step"]
@@ -234,6 +240,8 @@ class Trainer:
         self.evaluation_clock.seconds = state["evaluation_seconds"]
         self.optimizer.load_state_dict(state["optimizer"])
         self.batches.load_state_dict(state["batches"])
+        if "scale" in state:
+            self.fabric.strategy.precision.load_state_dict(state["scale"])
         self._stream = None
 
 

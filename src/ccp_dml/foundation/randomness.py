@@ -1,6 +1,8 @@
 """Independent random streams from one seed, so that nothing draws from a shared, hidden state."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -20,3 +22,11 @@ def seeds_of_rows(count: int, seed: int, *purpose: str | int) -> Tensor:
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
     """Make a CPU generator seeded for one purpose."""
     return torch.Generator().manual_seed(derive_seed(seed, *purpose))
+
+
+@contextmanager
+def drawing_alike(device: torch.device, *purpose: str | int) -> Iterator[None]:
+    """Let all that draws from torch's hidden state draw the same in every process; afterwards it is as it was."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(derive_seed(0, *purpose))
+        yield
