@@ -25,6 +25,13 @@ def test_gains_below_the_minimum_do_not_reset_the_count_but_are_still_the_best()
     assert patience.best == 0.5 + 1.2e-5
 
 
+def test_a_score_that_stays_is_no_improvement_however_small_one_may_be():
+    patience = Patience(limit=3, min_improvement=0.0)
+    for score in (0.5, 0.5, 0.5, 0.5):
+        patience.observe(score)
+    assert patience.used_up
+
+
 def test_without_limit_it_never_ends():
     patience = Patience(limit=None)
     for _ in range(1000):

@@ -109,8 +109,8 @@ def test_budget_of_evaluations_ends_the_run():
 
 @pytest.mark.parametrize(
     ("scores", "start", "switch"),
-    [([0.1, 0.2, 0.3, 0.4, 0.3, 0.3], 3, 3), ([0.2, 0.1, 0.1, 0.1, 0.3, 0.1], 50, 3)],
-    ids=["after so many evaluations", "or when patience is used up"],
+    [([0.1, 0.2, 0.3, 0.4, 0.3, 0.3], 3, 3), ([0.2, 0.1, 0.1, 0.1, 0.3, 0.1], 4, 4)],
+    ids=["after so many evaluations", "however little they gained"],
 )
 def test_a_start_without_proxies_is_a_problem_of_its_own(scores, start, switch):
     script = Script(scores, patience=2, max_evaluations=5, start_evaluations=start)

@@ -12,7 +12,7 @@ from ccp_dml.functional.distances import NORMALISERS
 
 @dataclass
 class Patience:
-    """Used up after `limit` evaluations in a row without a gain of at least `min_improvement`; None waits for ever."""
+    """Used up after `limit` evaluations in a row without a gain of `min_improvement` or more; None waits for ever."""
 
     limit: int | None
     min_improvement: float = 1e-5
@@ -29,7 +29,7 @@ class Patience:
 
     def observe(self, score: float) -> bool:
         """Count one evaluation; True if it is the best so far, be it by ever so little."""
-        if score >= self.to_beat + self.min_improvement:
+        if score > self.to_beat and score >= self.to_beat + self.min_improvement:
             self.to_beat, self.waited = score, 0
         else:
             self.waited += 1

@@ -56,9 +56,9 @@ class IterativeProjections:
         patience: evaluations without improvement that end a problem; None: they never do.
         run_patience: evaluations without improvement that end the run.
         max_evaluations: the run ends after so many evaluations in any case.
-        start_evaluations: if not 0, the first problem is solved without proxies and ends after so many evaluations at
-            the latest. A network trained from scratch needs it: its first embeddings say nothing about classes, and
-            proxies chosen among them lead nowhere.
+        start_evaluations: if not 0, the first problem is solved without proxies and ends after so many evaluations,
+            whatever they find. A network trained from scratch needs it: its first embeddings say nothing about
+            classes, and proxies chosen among them lead nowhere.
         pull_to_start: whether the weights that this first problem ends with pull at the next one, and are averaged. A
             network that has just begun to learn from scratch is no solution to stay near.
         keep_last: let every evaluation count as the best so far: nothing is selected, and the last weights are the
@@ -189,6 +189,7 @@ class IterativeProjections:
                 pool,
                 self.previous_proxies,
                 self.proxies.per_class,
+                length=self.proxies.length,
                 slots=self.proxies.slots,
                 space=self.space,
                 normalise=self.proxies.normalise,
@@ -201,6 +202,7 @@ class IterativeProjections:
                 self.previous_proxies,
                 self.proxies.classes,
                 self.proxies.per_class,
+                length=self.proxies.length,
                 space=self.space,
                 normalise=self.proxies.normalise,
                 generator=draw,
@@ -233,9 +235,11 @@ class IterativeProjections:
     @property
     def problem_open(self) -> bool:
         """Tell whether the current problem wants more training."""
-        start_is_over = self.waits_for_proxies and self.evaluations >= self.start_evaluations
-        over = self.problem_patience.used_up or start_is_over or self.at_its_pace or self.finished
-        return self.problem > 0 and not over
+        if self.waits_for_proxies:  # patience is for proxies: those of CCP and of one proxy problem come at one step
+            over = self.evaluations >= self.start_evaluations
+        else:
+            over = self.problem_patience.used_up or self.at_its_pace
+        return self.problem > 0 and not over and not self.finished
 
     @property
     def steps_of_problem(self) -> int:

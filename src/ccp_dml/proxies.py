@@ -89,7 +89,7 @@ class ClassProxies(nn.Module):
                 f"{given} vectors (classes x proxies x dimensions) do not fit {own} proxies: the pool must hold every "
                 "class once, in the order of the labels 0, 1, ..., as the network embeds it."
             )
-        self.vectors.copy_(l2_normalise(vectors) if self.length == "unit" else vectors)
+        self.vectors.copy_(at_length(vectors, self.length))
         if self.slots is not None:
             assert counts is not None
             in_use = torch.arange(self.slots, device=counts.device) < counts.unsqueeze(1)
@@ -144,7 +144,7 @@ class ClassProxies(nn.Module):
 class Selection:
     """New proxies out of a pool, and how well they cover it."""
 
-    vectors: Tensor  # (C, P, D), un-normalised; of this process's own classes where several share the proxies
+    vectors: Tensor  # (C, P, D), as they are stored; of this process's own classes where several share the proxies
     taken: Tensor  # (C, P), which of each class's pool images they are, of all classes
     covering_radius: float  # mean over classes of the largest distance to the nearest proxy, normalised space
     counts: Tensor | None = None  # (C,), how many of them are meant; the others repeat the first. None: all
@@ -156,6 +156,7 @@ def select_proxies(
     previous: Tensor | None,
     per_class: int,
     *,
+    length: ProxyLength = "embedded",
     slots: int | None = None,
     space: Space = "raw",
     normalise: str = "clip",
@@ -168,6 +169,7 @@ def select_proxies(
         pool: embeddings (C, b, D) of freshly drawn training images, un-normalised.
         previous: the previous problem's proxies (C, P, D), which the new ones should be far from; None at first (D5).
         per_class: P.
+        length: at which they are stored, and cover their pool; see `ClassProxies`.
         slots: choose up to so many proxies of a class, C*P in all, more where the covering radius is large (beyond the
             paper). None: P of each.
         space: where distances are measured (D6): the un-normalised embeddings, or the loss's normalised ones.
@@ -188,7 +190,7 @@ def select_proxies(
         counts = share_out(radii_of_first(normalised(pool), taken), len(pool) * per_class)
         is_meant = torch.arange(most, device=pool.device) < counts.unsqueeze(1)
         taken = torch.where(is_meant, taken, taken[:, :1])
-    vectors = _picked(pool, taken)  # (C, P, D)
+    vectors = at_length(_picked(pool, taken), length)  # (C, P, D)
     radii = covering_radius(normalised(pool[own]), normalised(vectors[own]))
     return Selection(vectors, taken, float(processes.gather_rows([radii], pool.device).mean()), counts)
 
@@ -200,6 +202,7 @@ def select_in_chunks(
     classes: int,
     per_class: int,
     *,
+    length: ProxyLength = "embedded",
     space: Space = "raw",
     normalise: str = "clip",
     generator: torch.Generator | None = None,
@@ -224,7 +227,7 @@ def select_in_chunks(
         own = slice(start, start + len(chunk))
         before = None if previous is None else place(previous[own])
         taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
-        picked = _picked(chunk, taken)
+        picked = at_length(_picked(chunk, taken), length)
         found.append((taken, covering_radius(normalised(chunk), normalised(picked))))
         vectors[own], start = picked, start + len(chunk)
     if start != mine.stop - mine.start:
@@ -248,6 +251,11 @@ def share_out(radii: Tensor, total: int) -> Tensor:
     classes, most = radii.shape
     largest = radii[:, :-1].flatten().argsort(descending=True, stable=True)[: total - classes]
     return 1 + torch.bincount(largest // (most - 1), minlength=classes)
+
+
+def at_length(vectors: Tensor, length: ProxyLength) -> Tensor:
+    """Give embeddings (..., D) the length at which proxies are stored."""
+    return l2_normalise(vectors) if length == "unit" else vectors
 
 
 def _picked(pool: Tensor, taken: Tensor) -> Tensor:
