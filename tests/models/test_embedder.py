@@ -200,6 +200,16 @@ def test_bf16_autocast_gives_float32_embeddings_and_gradients(images: Tensor) ->
     assert embedder.backbone.convolution.weight.grad.isfinite().all()
 
 
+def test_maps_are_taken_in_the_precision_of_the_weights() -> None:
+    embedder = Embedder(create_backbone("test_resnet"), 2, train_from="layer3").eval()
+    with torch.no_grad():
+        maps = embedder.maps(torch.rand(2, 3, 64, 64) * 255)
+        embedder.keep_what_learns()
+        in_single, in_double = embedder.raw(maps), embedder.double().raw(maps)
+    assert in_double.dtype == torch.float64
+    torch.testing.assert_close(in_double.float(), in_single, rtol=1e-3, atol=1e-4)
+
+
 def test_double_precision_is_kept() -> None:
     features = torch.randn(2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert Embedder(FlatBackbone(), 2).double()(features).dtype == torch.float64

@@ -287,6 +287,16 @@ def test_proxies_are_measured_where_the_loss_puts_them(settings, expected):
     assert proxies.normalise == expected
 
 
+@pytest.mark.parametrize("settings", [("model.normalise=l2",), ("loss.normalise=none",)])
+def test_proxies_stay_where_embeddings_are(settings):
+    network = "l2" if settings[0].startswith("model") else "clip"
+    with pytest.raises(UserError, match=rf"different places .* set loss\.normalise={network}"):
+        build("ccp.mode=alternating", *settings)
+    build(*settings)  # without proxies there is nothing that the network does not normalise
+    build("ccp.mode=alternating", "model.normalise=l2", "loss.normalise=l2")
+    build("ccp.mode=alternating", "model.normalise=l2", "loss.name=pml:TripletMarginLoss")
+
+
 def test_a_miner_goes_to_the_loss_with_its_arguments():
     name = "loss.name=pml:TripletMarginLoss"
     objective, _ = build(

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from ccp_dml.config.layers import resolve
+from ccp_dml.data.features import load_features
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs import precision
@@ -76,6 +77,13 @@ def test_a_head_on_features_is_not_measured(monkeypatch):
     passes = stopwatch(monkeypatch, 2.0, 1.0)
     assert precision.measured_precision(Embedder(Backbone(), 2), torch.zeros(4, 5), "cpu")[0] == "32-true"
     assert passes == []
+
+
+@pytest.mark.parametrize("asked", ["bf16-mixed", "16-mixed"])
+def test_features_are_not_rounded(features, asked):
+    config = resolve(["features", "c2"], [f"data.path={features}", f"run.precision={asked}"]).config
+    learned = load_features(features).train
+    assert precision.training_precision(config, Embedder(Backbone(), 2), learned, None, Watcher()) == "32-true"
 
 
 def test_the_choice_is_told_recorded_and_kept_on_resume(image_folder, tmp_path, monkeypatch):

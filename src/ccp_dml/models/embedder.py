@@ -248,6 +248,8 @@ class Embedder(nn.Module):
 
     def pooled(self, inputs: Tensor) -> Tensor:
         """Map network inputs -> the backbone's pooled features (B, F), before a frozen one's are rounded."""
+        if self.cut is not None and inputs.is_floating_point() and not torch.is_autocast_enabled(inputs.device.type):
+            inputs = inputs.to(self.linear.weight.dtype)  # cached maps, under weights that may be double precision
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_backbone):
             features = self.backbone(inputs)
         # Under autocast the backbone may work in half precision; distances need the rest in the weights' own.

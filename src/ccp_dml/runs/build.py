@@ -165,6 +165,7 @@ def build_objective(
         if config.xbm.enabled:
             raise UserError("xbm.enabled and ccp.mode are both set: references are either a memory or proxies.")
         refuse_without_references(loss, config.loss.name, context, f"ccp.mode={config.ccp.mode}")
+        refuse_apart_from_embeddings(config.model.normalise, loss)
         if config.ccp.proxy_length == "unit" and config.ccp.space == "raw":
             raise UserError(
                 "ccp.proxy_length=unit needs ccp.space=normalised: proxies of unit length are near no image in the raw "
@@ -194,6 +195,16 @@ def build_objective(
         batch = config.train.classes_per_batch * config.train.images_per_class
         return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
     return BatchObjective(loss), None
+
+
+def refuse_apart_from_embeddings(of_network: str, loss: nn.Module) -> None:
+    """Raise if a loss would leave proxies, which are stored as embedded (D7), where the network puts no embedding."""
+    of_loss = getattr(loss, "normalise", None)  # None: one of a user's own, who knows
+    if of_loss == "none" or (of_loss, of_network) == ("clip", "l2"):
+        raise UserError(
+            f"Proxies are normalised by the loss, embeddings by the network, and loss.normalise={of_loss} would leave "
+            f"them in different places than model.normalise={of_network}; set loss.normalise={of_network}."
+        )
 
 
 def normalisation_of(loss: nn.Module) -> str:

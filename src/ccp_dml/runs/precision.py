@@ -24,9 +24,15 @@ REPEATS = 3
 def training_precision(
     config: Config, network: Embedder, learned: LabelledSet, logbook: Logbook, watcher: Watcher
 ) -> str:
-    """Say in which precision the run trains; with `auto`, measure once and keep the choice for a resumed run."""
-    if config.run.precision != AUTO:
-        return config.run.precision
+    """Say in which precision the run trains; with `auto`, measure once and keep the choice for a resumed run.
+
+    A head on features is computed in full precision in any case: Fabric would round the features themselves.
+    """
+    asked = config.run.precision
+    if asked.endswith("-mixed") and learned.load(torch.arange(1)).ndim == 2:
+        return FULL
+    if asked != AUTO:
+        return asked
     if (recorded := logbook.recorded_precision()) is not None:
         return recorded
     measured = measured_precision(network, first_inputs(config, learned), config.run.device)
@@ -52,7 +58,7 @@ def measured_precision(network: Embedder, inputs: Tensor, device: str) -> tuple[
         return FULL, "a head on features is computed in full precision in any case"
     fabrics = {precision: build_fabric(device, precision) for precision in (FULL, MIXED)}
     target = fabrics[FULL].device
-    if target.type == "mps" or (target.type == "cuda" and not torch.cuda.is_bf16_supported()):
+    if target.type == "cuda" and not torch.cuda.is_bf16_supported():
         return FULL, f"the device {target} has no fast {MIXED}"
     inputs = inputs.to(target)
     seconds: dict[str, list[float]] = {precision: [] for precision in fabrics}

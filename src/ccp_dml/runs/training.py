@@ -130,8 +130,21 @@ def refuse_untrainable(config: Config, halves: DataHalves) -> None:
     )
     ClassBalancedBatches(learned.labels, train.classes_per_batch, train.images_per_class, 0, world_size=processes.count)
     build_objective(config, classes, processes=processes)
+    refuse_staleness_without_radius(config, int(learned.labels.bincount().max()))
     if config.protocol.hold_out == "nothing":
         refuse_endless(config)
+
+
+def refuse_staleness_without_radius(config: Config, largest_class: int) -> None:
+    """Raise if proxies are all images there are, so that no distance is left to measure their staleness by."""
+    ccp, data = config.ccp, config.data
+    varies = data.augment != "none" and data.name != "features"
+    if ccp.mode == "alternating" and ccp.until == "stale" and not varies and largest_class <= ccp.proxies_per_class:
+        raise UserError(
+            "ccp.until=stale measures in covering radii, and they are 0: no class has more than "
+            f"{largest_class} images, which never vary, and ccp.proxies_per_class is {ccp.proxies_per_class}. Set it "
+            "lower, or ccp.until=stall."
+        )
 
 
 def refuse_endless(config: Config) -> None:
