@@ -39,7 +39,7 @@ def test_processes_that_would_each_train_a_run_of_their_own_are_refused(monkeypa
 
 @pytest.mark.parametrize(
     ("kind", "number", "words"),
-    [("cuda", "1", "names one device"), ("mps", "", "names one device"), ("cuda", "", "which has 1 CUDA devices")],
+    [("cuda", "1", "names one device"), ("cuda", "", "which has 1 CUDA devices")],
 )
 def test_several_processes_need_a_device_each(monkeypatch, kind, number, words):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -66,12 +66,19 @@ def test_batch_norm_that_learns_needs_the_whole_batch():
 
 def test_half_precision_that_only_gpus_have_is_not_replaced_by_another(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     for device in ("cpu", "auto"):
         with pytest.raises(UserError, match="'16-mixed' needs a GPU; use bf16-mixed"):
             refuse_precision_of_gpus(device, "16-mixed")
         refuse_precision_of_gpus(device, "bf16-mixed")
     refuse_precision_of_gpus("cuda:0", "16-mixed")
+
+
+def test_apple_gpus_are_neither_taken_nor_chosen(monkeypatch):
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match=r"run\.device = 'mps': Apple GPUs have no double precision.*use cpu"):
+        build_fabric("mps", "32-true")
+    assert build_fabric("auto", "32-true").device.type == "cpu"
 
 
 @pytest.mark.parametrize("has_gpu", [False, True])

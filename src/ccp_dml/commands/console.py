@@ -114,7 +114,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and 
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Run the code of others that the run was trained with; read it first.")
 ]
-Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")]
+Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N.")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that `ccp train` wrote.")]
 
 

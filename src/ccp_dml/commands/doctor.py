@@ -91,7 +91,6 @@ def computing() -> list[Finding]:
     import torch
 
     devices = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-    devices += ["mps"] if torch.backends.mps.is_available() else []
     findings = []
     for device in devices:
         matrix = torch.ones(512, 512, device=device)

@@ -276,7 +276,7 @@ class ProtocolConfig(ConfigSection):
 
 class RunConfig(ConfigSection):
     seed: int = Field(0, ge=0, lt=2**63, description="every random choice follows from it; same as --seed")
-    device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps")
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "auto"] = Field(
         "32-true", description="of numbers in training, as Lightning Fabric names it; auto: 32 or bf16, as measured"
     )

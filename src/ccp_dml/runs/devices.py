@@ -38,6 +38,8 @@ def build_fabric(device: str, precision: Any) -> Fabric:
     refuse_missing_device(device)
     spare_search_for_gpus()
     kind, _, number = device.partition(":")
+    if kind == "auto":
+        kind = "cuda" if torch.cuda.is_available() else "cpu"  # Fabric's own choice may fall on an Apple GPU
     in_precision = {"plugins": [TrueDouble()]} if precision == "64-true" else {"precision": precision}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is not available on.*|.*tensorboard.*")
@@ -59,20 +61,21 @@ def spare_search_for_gpus() -> None:
 def refuse_missing_device(device: str) -> None:
     """Raise if `device` is none, or not on this machine."""
     kind, _, number = device.partition(":")
-    if kind not in ("auto", "cpu", "cuda", "mps") or (number and not (kind == "cuda" and number.isdigit())):
-        raise UserError(f"run.device = {device!r} is no device; use auto, cpu, cuda, cuda:N or mps.")
+    if kind == "mps":
+        raise UserError(
+            f"run.device = {device!r}: Apple GPUs have no double precision, in which distances are computed; use cpu."
+        )
+    if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
+        raise UserError(f"run.device = {device!r} is no device; use auto, cpu, cuda or cuda:N.")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise UserError(
             f"run.device = {device!r}: this machine has {torch.cuda.device_count()} CUDA devices; use auto."
         )
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise UserError("run.device = 'mps': this machine has no Apple GPU that torch can use; use auto.")
 
 
 def refuse_precision_of_gpus(device: str, precision: str) -> None:
     """Raise if a run would train in another precision than it says: Lightning takes bf16 for float16 on a CPU."""
-    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
-    if precision == "16-mixed" and (device == "cpu" or (device == "auto" and not has_gpu)):
+    if precision == "16-mixed" and (device == "cpu" or (device == "auto" and not torch.cuda.is_available())):
         raise UserError("run.precision = '16-mixed' needs a GPU; use bf16-mixed, auto or 32-true on a CPU.")
 
 
@@ -81,14 +84,12 @@ def fabric_of_many(processes: Processes, kind: str, number: str, in_precision: d
 
     Buffers are not broadcast in every step: frozen ones never change, and `SyncBatchNorm` keeps moving ones equal.
     """
-    if number or kind == "mps":
+    if number:
         raise UserError(
             f"run.device names one device, but {processes.local_count} processes train on this machine: use cuda, "
             "which gives each of them its own (CUDA_VISIBLE_DEVICES chooses among them), or cpu."
         )
     gpus = torch.cuda.device_count()
-    if kind == "auto":
-        kind = "cuda" if gpus else "cpu"
     if kind == "cuda" and gpus < processes.local_count:
         raise UserError(
             f"{processes.local_count} processes were started on this machine, which has {gpus} CUDA devices: start one "

@@ -43,7 +43,7 @@ def load(
 
     Args:
         path: the folder.
-        device: auto, cpu, cuda, cuda:N or mps.
+        device: auto, cpu, cuda or cuda:N.
         settings: for a run whose files have moved, such as "model.weights=FILE"; see `Logbook.config_here`.
         trust_code: run the code of a backbone that came with the folder. Read it first: it may do anything.
         backbone: the class of the backbone, in place of such code.

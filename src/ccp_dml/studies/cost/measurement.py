@@ -138,9 +138,7 @@ def followed_by(method: Callable[..., Any], lap: Callable[[str], None], part: st
 
 def waiting(device: torch.device) -> Callable[[], None]:
     """Make a function that waits until the device has done all that it was given."""
-    if device.type == "cuda":
-        return lambda: torch.cuda.synchronize(device)
-    return torch.mps.synchronize if device.type == "mps" else lambda: None
+    return (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None
 
 
 def bytes_held(network: nn.Module, projections: IterativeProjections, trainer: Trainer) -> int:
