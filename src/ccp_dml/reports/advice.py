@@ -4,6 +4,7 @@ This is the only place where such rules stand. A running training tells each adv
 the page of a run lists them. docs/algorithm.md explains the rules under their names.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,8 @@ SMALL_SHARE = 0.25
 """Of the classes: fewer that test than the usual half, so that more learn and validate."""
 FEW_LEARNED = 4
 """Classes below this lie on opposite sides of the sphere after a few steps, whatever the margin asks for."""
+
+MOST = "train.max_steps"
 
 MARGINS = {
     "c1": ("loss.margin", "lower"),
@@ -151,6 +154,22 @@ def fine_tuning_rate(case: Case) -> Advice | None:
     )
 
 
+def no_proxies(case: Case) -> Advice | None:
+    """Speak of trainings that are over before their first proxies; a final one may be as short as its best run."""
+    start, every, steps = (number(case.settings.get(key)) for key in ("ccp.start_step", "train.evaluate_every", MOST))
+    if case.settings.get("ccp.mode") not in ("alternating", "one-problem") or not start or not every or steps is None:
+        return None
+    whole_start = math.ceil(start / every) * every
+    if steps > whole_start or case.settings.get("protocol.hold_out") == "nothing":
+        return None
+    return Advice(
+        "no-proxies",
+        f"{MOST}={steps:.0f} ends the training before the first proxies, which come after {whole_start:.0f} steps: it "
+        f"is the loss alone. Raise it, or lower {case.now('ccp.start_step')}.",
+        MOST,
+    )
+
+
 def no_active_negatives(case: Case) -> Advice | None:
     """Speak where there never were any, or where nothing was gained: a run that has told its classes apart is done."""
     negatives, positives = case.recent("active_negatives", A_FEW), case.recent("active_positives", A_FEW)
@@ -220,7 +239,9 @@ def unmoved(case: Case) -> Advice | None:
     if case.settings.get("loss.name") == "c1" and fine_tuning_rate(case) is None:
         # C1 is content with short vectors, whose products stay under the margin
         return Advice(
-            "unmoved", f"{seen}: C1 may be content with short vectors. Set model.normalise=l2.", "model.normalise"
+            "unmoved",
+            f"{seen}: C1 may be content with short vectors. Set model.normalise=l2 and loss.normalise=l2.",
+            "model.normalise",
         )
     return Advice("unmoved", f"{seen}: training changes too little. Raise {case.now('optim.lr')}.", "optim.lr")
 
@@ -270,6 +291,7 @@ RULES: tuple[Callable[[Case], Advice | None], ...] = (
     few_validation_classes,
     enlarged_images,
     fine_tuning_rate,
+    no_proxies,
     no_active_negatives,
     no_active_pairs,
     collapse,
