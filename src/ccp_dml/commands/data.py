@@ -138,7 +138,7 @@ def check(
     from ccp_dml.reports.data_health import health_page, health_sentences, health_table
     from ccp_dml.reports.page import page_file
 
-    target = None if page is None else page_file(page, force=force)
+    target = None if page is None else page_file(page, force=force, option="--html")
     with naming_keys("data"):
         health = check_data(source)
     if target is not None:

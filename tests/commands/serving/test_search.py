@@ -51,6 +51,21 @@ def test_the_table_and_the_page_show_names_as_text(photo_run, photos, tmp_path, 
     assert page.read_text().count("data:image/webp") == 6
 
 
+def test_the_page_replaces_nothing_but_pages(birds, photos, tmp_path, capsys):
+    query = photos / "class_00" / "0.png"
+    photo = shutil.copy(query, tmp_path / "mine.png")
+    asked = ["search", str(birds), str(query), "--html", str(photo)]
+    assert main(asked) == 2
+    shown = capsys.readouterr()
+    assert "--force replaces it" in " ".join(shown.err.split())
+    assert shown.out == ""
+    assert photo.read_bytes() == query.read_bytes()
+    assert main([*asked, "--force"]) == 0
+    assert main(asked) == 0, "a page of this command may be replaced"
+    assert main([*asked[:-1], str(tmp_path)]) == 2
+    assert f"{tmp_path} is a folder; give --html the file" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

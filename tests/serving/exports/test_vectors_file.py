@@ -181,6 +181,30 @@ def test_a_place_that_cannot_be_written_is_named(model, images, tmp_path):
         written(model, images, tmp_path / "v.txt")
 
 
+@pytest.mark.parametrize("content", [b"precious", b"PK\3\4 cut off", None])
+def test_what_was_not_written_by_this_is_not_replaced(model, images, tmp_path, content):
+    out = tmp_path / "v.npz"
+    if content is None:
+        np.savez(out, features=np.zeros((3, 2)), labels=np.arange(3))
+    else:
+        out.write_bytes(content)
+    before = out.read_bytes()
+    with pytest.raises(UserError, match=r"v\.npz is there already and was not written by `ccp embed`; remove it"):
+        written(model, images[:4], out)
+    assert out.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["v.npz"]
+    out.unlink()
+    out.mkdir()
+    with pytest.raises(UserError, match="is there already"):
+        written(model, images[:4], out)
+
+
+def test_vectors_of_other_images_and_empty_files_are_replaced(model, images, tmp_path):
+    (tmp_path / "v.npz").touch()
+    written(model, images[:4], tmp_path / "v.npz")
+    assert written(model, images[:6], tmp_path / "v.npz").vectors == 6
+
+
 def test_the_journal_is_plain_json(model, images, tmp_path):
     with pytest.raises(Kill):
         written(model, images, tmp_path / "v.npz", report=kill_after(16))

@@ -28,6 +28,7 @@ def search(
     ] = None,
     as_json: Json = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page with pictures.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let the page replace a file of another program.")] = False,
     model: ModelOption = None,
     device: Device = "auto",
     trust_code: TrustCode = False,
@@ -46,6 +47,10 @@ def search(
     if not query.is_file():
         what = "is a folder" if query.is_dir() else "does not exist"
         raise UserError(f"{query} {what}: give a picture to search with.")
+    if html is not None:
+        from ccp_dml.reports.page import page_file
+
+        page_file(html, force=force, option="--html")
     gallery = open_gallery(index)
     if gallery.warning is not None:
         warn(gallery.warning)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,7 @@ def write_vectors(
     lock_file = out.with_name(f".{out.name}.lock")
     journal = BatchJournal(out.with_name(f".{out.name}.part"), model.dim)
     try:
+        refuse_foreign(out)
         with lock(lock_file, f"{out} is being written by another process; wait for it to end."):
             states = [file_state(image.path) for image in images]
             batches = journal.begin(request_of(model, images, states, size, on_error))
@@ -97,6 +99,27 @@ def write_vectors(
         ) from None
     left_out = [(images[position].path, reason) for position, reason in skipped]
     return Written(len(images) - len(left_out), model.dim, begun_with, left_out, notes)
+
+
+def refuse_foreign(out: Path) -> None:
+    """Refuse to replace what `write_vectors` did not write: it may be all that somebody has of it."""
+    if out.exists() and not _is_of_vectors(out):
+        raise UserError(
+            f"{out} is there already and was not written by `ccp embed`; remove it, or give --out another place."
+        )
+
+
+def _is_of_vectors(file: Path) -> bool:
+    """Tell whether a file is empty or has the arrays of `write_vectors`."""
+    if not file.is_file():
+        return False
+    if file.stat().st_size == 0:
+        return True
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return {f"{name}.npy" for name in NEEDED} <= set(archive.namelist())
+    except (ValueError, *UNREADABLE):
+        return False
 
 
 def request_of(
