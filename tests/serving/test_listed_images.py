@@ -46,6 +46,16 @@ def test_patterns_and_files_have_no_label_but_one_known_from_elsewhere_stays(tre
     assert len(both) == 4
 
 
+def test_what_several_inputs_state_about_an_image_adds_up_and_the_last_wins(tree):
+    years, later = tree / "years.csv", tree / "later.csv"
+    years.write_text("path,year,folder\nwren/female/2.PNG,2019,Wald\nwren/1.jpg,2020,\n")
+    later.write_text("path,year\nwren/1.jpg,2021\n")
+    expected = [("wren/1.jpg", "wren", {"year": 2021}), ("wren/female/2.PNG", "wren", {"folder": "Wald", "year": 2019})]
+    assert shown(list_images([tree, years, later]), tree)[2:] == expected
+    swapped = {image.path.name: image.attributes for image in list_images([later, years, tree])}
+    assert (swapped["1.jpg"], swapped["2.PNG"]) == ({"year": 2020}, {"folder": "female", "year": 2019})
+
+
 def test_a_table_gives_attributes_numbers_where_all_are_numbers(tree):
     table = tree / "list.csv"
     table.write_text(

@@ -23,6 +23,17 @@ class ListedImage:
     label: str | None = None
     attributes: dict[str, Value] = field(default_factory=dict)
 
+    def amended(self, later: "ListedImage") -> "ListedImage":
+        """Add what a later listing states, which wins; what it does not state stays.
+
+        Only the subfolders of a file that has moved do not: a listing that states anything would name the new ones.
+        """
+        label = self.label if later.label is None else later.label
+        known = dict(self.attributes)
+        if later.path != self.path and (later.label is not None or later.attributes):
+            known.pop("folder", None)
+        return ListedImage(later.path, label, known | later.attributes)
+
 
 def list_images(inputs: Sequence[str | Path]) -> list[ListedImage]:
     """List all images that `inputs` name, each once, in the order of the inputs.
@@ -35,17 +46,16 @@ def list_images(inputs: Sequence[str | Path]) -> list[ListedImage]:
 
 
 def each_once(images: Iterable[ListedImage]) -> list[ListedImage]:
-    """Keep the first of each file, or the first that has a label; two labels for one file are a mistake."""
+    """Join all that is stated about each file, of attributes what comes last; two labels for one are a mistake."""
     found: dict[Path, ListedImage] = {}
     for image in images:
-        earlier = found.setdefault(image.path, image)
+        earlier = found.get(image.path, image)
         if earlier.label is not None and image.label is not None and earlier.label != image.label:
             raise UserError(
                 f"{image.path} is named twice, with the labels {earlier.label!r} and {image.label!r}; "
                 "name it once, or give both the same label."
             )
-        if earlier.label is None and image.label is not None:
-            found[image.path] = image
+        found[image.path] = earlier.amended(image)
     return list(found.values())
 
 

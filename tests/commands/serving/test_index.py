@@ -83,6 +83,17 @@ def test_vectors_and_images_can_be_named_together(photo_run, photos, tmp_path, c
     np.testing.assert_allclose(stored.vectors, model.comparable(model.embed(paths)), atol=1e-6)
 
 
+def test_a_table_knows_better_than_vectors_what_is_true_of_an_image(photo_run, photos, tmp_path):
+    vectors, index, table = tmp_path / "v.npz", tmp_path / "both.index", tmp_path / "list.csv"
+    image = photos / "class_00" / "0.png"
+    table.write_text(f"path,label,year,place\n{image},wren,2019,Wald\n")
+    assert main(["embed", str(photo_run[0]), str(table), "--out", str(vectors)]) == 0
+    table.write_text(f"path,year\n{image},2020\n")
+    assert main(["index", str(photo_run[0]), str(table), str(vectors), "--out", str(index)]) == 0
+    (item,) = SearchIndex.open(index).items([1])
+    assert (item.label, item.attributes) == ("wren", {"year": 2020, "place": "Wald"})
+
+
 def test_vectors_of_another_model_are_refused(photo_run, frozen_run, photos, tmp_path, capsys):
     vectors = tmp_path / "v.npz"
     assert main(["embed", str(photo_run[0]), str(photos / "class_00"), "--out", str(vectors)]) == 0

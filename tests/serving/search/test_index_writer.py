@@ -100,6 +100,45 @@ def test_labels_and_attributes_change_without_embedding(index_folder, pictures, 
     assert SearchIndex.open(index_folder).label_counts()["crimson"] == 1
 
 
+def described(folder):
+    index = SearchIndex.open(folder)
+    return {
+        "/".join(Path(item.path).parts[-2:]): (item.label, item.attributes) for item in index.items(index.ids.tolist())
+    }
+
+
+def test_what_a_listing_does_not_state_stays(tmp_path, pictures, model):
+    folder, years, places = tmp_path / "x.index", tmp_path / "years.csv", tmp_path / "places.csv"
+    years.write_text("path,year\npictures/red/0.png,2020\npictures/red/1.png,2021\n")
+    places.write_text("path,year,place\npictures/red/0.png,,Wald\npictures/red/1.png,2022,\n")
+    inputs = (pictures / "red", pictures, years, pictures, places, pictures)
+    assert [add(folder, model, [given]).relabelled for given in inputs] == [0, 6, 2, 0, 2, 0]
+    known = described(folder)
+    assert known["red/0.png"] == ("red", {"year": 2020, "place": "Wald"})
+    assert known["red/1.png"] == ("red", {"year": 2022})
+    assert known["red/2.png"] == ("red", {})
+
+
+def test_a_changed_or_moved_image_keeps_what_is_known_but_its_old_subfolder(tmp_path, model):
+    birds, folder = tmp_path / "birds", tmp_path / "x.index"
+    for number, name in enumerate(("changed", "moved", "moved alone")):
+        write_picture(birds / "wren" / "female" / f"{name}.png", (90, 90, 90), number)
+    table = tmp_path / "years.csv"
+    table.write_text("path,year\n" + "".join(f"{path},2020\n" for path in birds.rglob("*.png")))
+    add(folder, model, [birds, table])
+    write_picture(birds / "wren" / "female" / "changed.png", (9, 9, 9), 9)
+    (birds / "wren" / "female" / "moved.png").rename(birds / "wren" / "moved.png")
+    add(folder, model, [birds / "wren" / "female" / "changed.png"])
+    add(folder, model, [birds])
+    (birds / "wren" / "female" / "moved alone.png").rename(birds / "moved alone.png")
+    add(folder, model, [birds])
+    assert described(folder) == {
+        "female/changed.png": ("wren", {"folder": "female", "year": 2020}),
+        "wren/moved.png": ("wren", {"year": 2020}),
+        "birds/moved alone.png": ("wren", {"folder": "female", "year": 2020}),  # its new place states nothing
+    }
+
+
 def test_refresh_lists_what_is_missing_and_drops_it_only_if_asked(index_folder, pictures, model):
     (pictures / "red" / "0.png").unlink()
     write_picture(pictures / "blue" / "1.png", (9, 9, 9), 1)

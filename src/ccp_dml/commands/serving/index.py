@@ -35,7 +35,7 @@ Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="A folder that `cc
 ModelOption = Annotated[
     Path | None, typer.Option("--model", metavar="MODEL", help="Where the index's model is now, if it has moved.")
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 
 
 @index_app.command(DEFAULT)
@@ -81,7 +81,8 @@ def build(
     listed = list_images([given for given in images if not given.endswith(".npz")])
     network = load(model, device, trust_code=trust_code)
     stored = [read_vectors(Path(given), network) for given in images if given.endswith(".npz")]
-    listed = each_once([*listed, *(image for vectors in stored for image in vectors.images)])
+    # What a file of vectors knew is older than what is listed now, which wins.
+    listed = each_once([*(image for vectors in stored for image in vectors.images), *listed])
     known = {path: entry for vectors in stored for path, entry in vectors.by_path().items()}
     with _embedding(folder) as progress:
         changes = add_images(folder, network, model, listed, kind, progress, known)

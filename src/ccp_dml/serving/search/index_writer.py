@@ -93,6 +93,12 @@ class _Plan:
     touch: list[tuple[int, _File]] = field(default_factory=list)  # the same content with a new time
     describe: list[tuple[int, ListedImage]] = field(default_factory=list)  # other label or attributes
 
+    def describe_if_other(self, number: int, known: ListedImage, listed: ListedImage) -> None:
+        """Plan to write down what a listing states, if it is not known."""
+        image = known.amended(listed)
+        if (image.label, image.attributes) != (known.label, known.attributes):
+            self.describe.append((number, image))
+
     def changes_table(self) -> bool:
         return bool(self.embed or self.drop or self.rename or self.touch or self.describe)
 
@@ -238,28 +244,22 @@ def _plan_addition(stored: dict[str, _Stored], images: Sequence[ListedImage], ch
             changes.missing.append(path)
         elif known is not None and known.file.digest == now.digest:
             changes.unchanged += 1
-            plan.describe += [(known.id, image)] if _says_other(image, known.image) else []
+            plan.describe_if_other(known.id, known.image, image)
             plan.touch += [(known.id, now)] if now != known.file else []
         elif known is not None:
             plan.drop.append(known.id)
-            plan.embed.append(_ToEmbed(image, now, again=True))
+            plan.embed.append(_ToEmbed(known.image.amended(image), now, again=True))
         elif (gone := _gone(by_digest.get(now.digest, []), moved_from)) is not None:
             moved_from.add(gone)
             number = stored[gone].id
             plan.rename.append((number, path))
             plan.touch.append((number, now))
-            plan.describe += [(number, image)] if _says_other(image, stored[gone].image) else []
+            plan.describe_if_other(number, stored[gone].image, image)
             changes.moved += 1
         else:
             plan.embed.append(_ToEmbed(image, now, again=False))
     changes.relabelled = len(plan.describe)
     return plan
-
-
-def _says_other(image: ListedImage, known: ListedImage) -> bool:
-    """Tell whether a listing changes what is known; one that says nothing changes nothing."""
-    says = (image.label, image.attributes)
-    return says != (None, {}) and says != (known.label, known.attributes)
 
 
 def _gone(paths: Sequence[str], taken: set[str]) -> str | None:
