@@ -84,6 +84,38 @@ def test_what_is_asked_for_wins_over_the_protocol(tmp_path):
     assert (config.model.embedding_dim, config.protocol.select_on) == (64, "test")
 
 
+@pytest.mark.parametrize("plan", [plan_mlrc, plan_conventional])
+@pytest.mark.parametrize(
+    ("settings", "methods", "data", "message"),
+    [
+        (("ccp.mode=off",), ("c2", "c2-ccp"), "features", r"--set ccp\.mode would make another method of c2, "),
+        (("loss.name=triplet",), ("c2", "ms"), "features", r"--set loss\.name would make another method of c2, "),
+        ((), ("c2",), "features,c2-ccp", "c2-ccp and c2 are 2 methods, and a run has one"),
+    ],
+)
+def test_methods_stay_what_their_names_say(plan, settings, methods, data, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        plan(mlrc(*settings, methods=methods, data=data), tmp_path)
+
+
+def test_a_file_of_the_data_may_not_make_another_method_of_a_shipped_one(tmp_path):
+    base = tmp_path / "base.toml"
+    base.write_text('[ccp]\nmode = "alternating"\nweight = 0.5\n')
+    with pytest.raises(UserError, match=r"ccp\.mode \(.*base\.toml\) would make another method of c2, "):
+        plan_mlrc(mlrc(data=f"features,{base}"), tmp_path)
+    mine = tmp_path / "mine.toml"  # an ablation: what it varies comes on top of the method that all share
+    mine.write_text("[optim]\nlr = 0.5\n")
+    planned = plan_mlrc(mlrc(data=f"features,{base}", methods=(str(mine),)), tmp_path)
+    assert {(one.run.config.ccp.mode, one.run.config.optim.lr) for one in planned} == {("alternating", 0.5)}
+
+
+def test_methods_share_settings_that_do_not_choose_them(tmp_path):
+    shared = ("ccp.balance=2", "ccp.until=stale", "loss.positive_margin=0.1", "optim.lr=0.5")
+    planned = plan_mlrc(mlrc(*shared), tmp_path)
+    assert {one.run.config.ccp.until for one in planned} == {"stale"}
+    assert {one.run.config.ccp.mode for one in planned} == {"off", "alternating"}
+
+
 def embedded(seed, with_gallery=False):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(5).repeat_interleave(4)

@@ -63,3 +63,16 @@ def test_layers_and_folders():
     assert full.recipes("c2") == ("features", "c2", "study-pool-full")
     assert full.run_settings == ("optim.lr=1",)
     assert str(full.default_folder) == "runs/study-pool-full-features"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"settings": ("ccp.mode=off",)}, r"--set ccp\.mode would make another method of c2-ccp.*leave it out"),
+        ({"settings": ("loss.name=ms",)}, r"--set loss\.name would make another method of c2-ccp"),
+        ({"data": "features,ms"}, "ms and c2-ccp are 2 methods"),
+    ],
+)
+def test_methods_stay_what_their_names_say(change, message):
+    with pytest.raises(UserError, match=message):
+        replace(REQUEST, **change).recipes("c2-ccp")

@@ -48,6 +48,31 @@ def test_coordinates_name_the_folder_and_repeats_change_the_seed_alone(ask, tmp_
     assert first.run.config.ccp.weight == 0.5
 
 
+@pytest.mark.parametrize(
+    ("study", "setting", "message"),
+    [
+        (
+            "pool",
+            "ccp.pool_per_class=3",
+            r"--set ccp\.pool_per_class would have no effect.*study\.pool_per_class instead",
+        ),
+        (
+            "batch-size",
+            "train.images_per_class=2",
+            r"--set train\.images_per_class would.*study\.images_per_class instead",
+        ),
+    ],
+)
+def test_what_a_study_sets_itself_is_refused(study, setting, message, ask, tmp_path):
+    with pytest.raises(UserError, match=message):
+        planned(ask(study, setting), tmp_path)
+
+
+def test_a_search_begins_with_what_the_user_sets(ask, tmp_path):
+    plan = planned(ask("search", "ccp.weight=0.25"), tmp_path)
+    assert plan.rehearsed[0].config.ccp.weight == 0.25
+
+
 def test_a_plan_counts_what_is_done_and_names_what_is_missing(ask, tmp_path):
     runs = plan_variants(ask("alternating"), tmp_path, ("", "-ccp"), repeats=2)
     assert [one.run.name for one in runs] == ["c2/repeat0", "c2-ccp/repeat0", "c2/repeat1", "c2-ccp/repeat1"]

@@ -14,7 +14,7 @@ from ccp_dml.benchmark.request import BenchmarkRun
 from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import recipe_label, shipped_recipes
 from ccp_dml.errors import UserError
-from ccp_dml.plans.plan import plan_run, state_of
+from ccp_dml.plans.plan import plan_run, refuse_other_method, state_of
 from ccp_dml.records.benchmark_folder import BenchmarkRequest, read_ensemble, write_ensemble
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
 from ccp_dml.runs.scoring import concatenate, score_embeddings
@@ -35,6 +35,7 @@ def plan_folds(request: BenchmarkRequest, folder: Path, method: str, repeat: int
 
     Each has a seed of its own, as an ensemble gains from models that started differently; methods share these seeds.
     """
+    refuse_other_method(request.data, method, request.settings)
     config = resolve([request.data, method], request.settings).config
     if config.protocol.select_on == "test":
         raise UserError(
@@ -80,6 +81,7 @@ def plan_conventional(request: BenchmarkRequest, folder: Path) -> list[Benchmark
     planned = []
     for repeat in range(request.repeats):
         for method in request.methods:
+            refuse_other_method(request.data, method, request.settings)
             config = resolve([request.data, method], request.settings).config
             name = f"{recipe_label(method)}/repeat{repeat}"
             settings = (*request.settings, f"run.seed={config.run.seed + repeat}")

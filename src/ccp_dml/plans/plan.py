@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from ccp_dml.config.layers import SETTING, differing, flatten, parse_setting, resolve
-from ccp_dml.config.readers import READERS, reads, refuse_unread
+from ccp_dml.config.readers import CHOSEN_WITH, READERS, reads, refuse_disorder, refuse_unread
+from ccp_dml.config.recipes import recipe_layers, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.records.code_copies import GROUPS, same_class
@@ -63,6 +64,24 @@ def plan_run(name: str, folder: Path, recipes: Sequence[str], settings: Sequence
         )
     config = config.model_copy(update={"data": with_sizes(config.data)})
     return PlannedRun(name, folder, tuple(recipes), tuple(settings), config)
+
+
+def refuse_other_method(data: str, method: str, settings: Sequence[str]) -> None:
+    """Raise if anything but its own recipe says what a method is: its results would stand under a wrong name.
+
+    A file of one's own may leave that to the layers below it, but not to settings, which hold for all methods alike.
+    """
+    refuse_disorder([data, method])
+    origins = resolve([data, method], settings).origins
+    own = {layer.origin for layer in recipe_layers(method)}
+    for key in sorted(CHOSEN_WITH["method"] & origins.keys()):
+        origin = origins[key]
+        if origin.startswith(SETTING) or (method in shipped_recipes("methods") and origin not in own):
+            subject = origin if origin.startswith(SETTING) else f"{key} ({origin})"
+            raise UserError(
+                f"{subject} would make another method of {method}, under the name of {method}; leave it out, and name "
+                "the method that you mean: `ccp list methods`, or a TOML file of your own."
+            )
 
 
 def refuse_unread_settings(runs: Sequence[PlannedRun], settings: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from ccp_dml.config.layers import flatten, parse_setting, wrong_value
 from ccp_dml.config.recipes import STUDY, read_recipe, recipe_label
 from ccp_dml.errors import UserError, did_you_mean
+from ccp_dml.plans.plan import refuse_other_method
 from ccp_dml.records.folder_request import STUDY_REQUEST
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -61,6 +62,7 @@ class StudyRequest:
 
     def recipes(self, method: str) -> tuple[str, ...]:
         """Name the layers of a run; the study's recipe comes last: it decides how long to train, on which classes."""
+        refuse_other_method(self.data, method, self.run_settings)
         return (self.data, method, self.recipe)
 
     @property

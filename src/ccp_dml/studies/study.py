@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ccp_dml.config.layers import resolve
-from ccp_dml.config.recipes import loss_of
+from ccp_dml.config.recipes import STUDY, loss_of, read_recipe
+from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES
 from ccp_dml.plans.plan import PlannedRun, plan_run, state_of
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner, execute
+from ccp_dml.records.folder_request import by_key
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.studies.request import StudyRequest
@@ -132,11 +134,22 @@ def plan_study_run(
     Repeat r has the seed `run.seed + r`, whatever the coordinates: runs are compared pair by pair.
     """
     recipes = request.recipes(method)
+    refuse_varied(request, settings)
     seed = resolve(recipes, request.run_settings).config.run.seed + repeat
     place = "-".join(f"{name}{value}" for name, value in coordinates.items())
     name = "/".join(part for part in (method, place, f"repeat{repeat}") if part)
     run = plan_run(name, folder / name, recipes, (*request.run_settings, *settings, f"run.seed={seed}"))
     return StudyRun({"loss": loss_of(method), "method": method, **coordinates, "repeat": repeat}, run)
+
+
+def refuse_varied(request: StudyRequest, settings: Sequence[str]) -> None:
+    """Raise if the user sets what the study sets itself, run by run, and would override."""
+    for key in sorted(by_key(request.run_settings).keys() & by_key(settings).keys()):
+        varied = [f"{STUDY}.{name}" for name in read_recipe(request.recipe).tables[STUDY] if name != "repeats"]
+        raise UserError(
+            f"--set {key} would have no effect: the study {request.study} sets it in every run; set "
+            f"{' or '.join(varied)} instead."
+        )
 
 
 def plan_variants(request: StudyRequest, folder: Path, endings: Iterable[str], repeats: int) -> list[StudyRun]:
