@@ -142,15 +142,38 @@ def test_a_changed_or_moved_image_keeps_what_is_known_but_its_old_subfolder(tmp_
 def test_refresh_lists_what_is_missing_and_drops_it_only_if_asked(index_folder, pictures, model):
     (pictures / "red" / "0.png").unlink()
     write_picture(pictures / "blue" / "1.png", (9, 9, 9), 1)
-    (pictures / "blue" / "2.png").write_text("no picture any more")
     changes = refresh(index_folder, model)
     assert changes.missing == [str(pictures / "red" / "0.png")]
     assert changes.embedded_again == 1
-    assert changes.broken == [(str(pictures / "blue" / "2.png"), "not an image")]
-    assert SearchIndex.open(index_folder).count == 23  # what cannot be read cannot be found, what is gone still can
+    assert SearchIndex.open(index_folder).count == 24  # what is gone can still be found
     assert SearchIndex.open(index_folder).missing_images() == changes.missing
     assert refresh(index_folder, model, drop_missing=True).removed == 1
-    assert check_whole(index_folder, model).count == 22
+    assert check_whole(index_folder, model).count == 23
+
+
+@pytest.mark.parametrize("again", [refresh, lambda folder, model: add(folder, model, [folder.parent / "pictures"])])
+def test_an_image_that_cannot_be_read_for_a_while_stays_and_is_tried_again(index_folder, pictures, model, again):
+    before = SearchIndex.open(index_folder).vectors.copy()
+    half_written = pictures / "blue" / "2.png"
+    half_written.write_text("half of a picture")
+    for _ in range(2):
+        changes = again(index_folder, model)
+        assert changes.broken == [(str(half_written), "not an image")]
+        assert (changes.kept, changes.embedded_again, changes.unchanged) == (1, 0, 23)
+        np.testing.assert_array_equal(SearchIndex.open(index_folder).vectors, before)
+    write_picture(half_written, (9, 9, 9), 1)
+    changes = again(index_folder, model)
+    assert (changes.embedded_again, changes.kept, changes.broken) == (1, 0, [])
+    assert check_whole(index_folder, model).count == 24
+
+
+def test_what_is_there_but_cannot_be_opened_is_not_missing(index_folder, pictures, model):
+    (pictures / "red" / "0.png").unlink()
+    (pictures / "red" / "0.png").mkdir()
+    changes = refresh(index_folder, model, drop_missing=True)
+    assert changes.broken == [(str(pictures / "red" / "0.png"), "Is a directory")]
+    assert (changes.kept, changes.missing, changes.removed) == (1, [], 0)
+    assert SearchIndex.open(index_folder).count == 24
 
 
 def test_removal_by_path_folder_and_condition(index_folder, pictures, model):

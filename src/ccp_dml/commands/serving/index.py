@@ -282,6 +282,8 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
     if changes.broken:
         shown = listing([f"{path} ({reason})" for path, reason in changes.broken])
         warn(f"{len(changes.broken):,} files were left out, as they cannot be read: {shown}")
+    if changes.kept:
+        warn(f"{changes.kept:,} of them stay in the index as they were; the next command tries them again.")
 
 
 def warn(text: str) -> None:

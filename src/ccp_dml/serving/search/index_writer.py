@@ -1,5 +1,6 @@
 """Fill an index and keep it up to date: add, remove, and embed again only what has changed."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -54,6 +55,7 @@ class Changes:
     resumed: int = 0  # vectors that a build which did not end had computed
     missing: list[str] = field(default_factory=list)  # files that are not there
     broken: list[tuple[str, str]] = field(default_factory=list)  # files that are no readable images, and why
+    kept: int = 0  # of those, images that the index goes on with as they were
 
     @property
     def any(self) -> bool:
@@ -80,7 +82,7 @@ class _Stored:
 class _ToEmbed:
     image: ListedImage
     file: _File
-    again: bool  # its content has changed
+    replaces: int | None = None  # the id under which it is indexed with its old content
 
 
 @dataclass
@@ -142,18 +144,19 @@ def refresh(folder: Path, model: EmbeddingModel, drop_missing: bool = False, rep
         previous = _checked_manifest(folder)
         refuse_other_model(previous.model, model.digest, model.name, str(folder))
         changes, plan = Changes(), _Plan()
-        for path, stored in _stored_items(folder, previous).items():
-            now = _look_at(Path(path), stored.file)
+        stored = _stored_items(folder, previous)
+        for path, item in stored.items():
+            now = _look_at(path, item, changes)
             if now is None:
-                changes.missing.append(path)
-                plan.drop += [stored.id] if drop_missing else []
-            elif now.digest != stored.file.digest:
-                plan.embed.append(_ToEmbed(stored.image, now, again=True))
-                plan.drop.append(stored.id)
+                continue
+            if now.digest != item.file.digest:
+                plan.embed.append(_ToEmbed(item.image, now, replaces=item.id))
             else:
                 changes.unchanged += 1
-                plan.touch += [(stored.id, now)] if now != stored.file else []
-        changes.removed = len(changes.missing) if drop_missing else 0
+                plan.touch += [(item.id, now)] if now != item.file else []
+        if drop_missing:
+            plan.drop = [stored[path].id for path in changes.missing]
+            changes.removed = len(plan.drop)
         if plan.changes_table():
             kind = None if previous.approximation is None else previous.approximation.kind
             _write(folder, previous, previous.model, plan, model, kind, changes, report)
@@ -216,15 +219,19 @@ def _stored_items(folder: Path, manifest: Manifest | None) -> dict[str, _Stored]
         }
 
 
-def _look_at(path: Path, known: _File | None = None) -> _File | None:
-    """Read a file's size, time and content; its content is read only if the others differ from what is known."""
+def _look_at(path: str, known: _Stored | None, changes: Changes) -> _File | None:
+    """Read a file's size, time and content, the last only if the others differ from what is known; or list why not."""
     try:
-        status = path.stat()
-        if known is not None and (status.st_size, status.st_mtime_ns) == (known.bytes, known.mtime_ns):
-            return known
-        return _File(status.st_size, status.st_mtime_ns, file_digest(path))
-    except OSError:
-        return None
+        status = os.stat(path)
+        if known is not None and (status.st_size, status.st_mtime_ns) == (known.file.bytes, known.file.mtime_ns):
+            return known.file
+        return _File(status.st_size, status.st_mtime_ns, file_digest(Path(path)))
+    except (FileNotFoundError, NotADirectoryError):
+        changes.missing.append(path)
+    except OSError as error:  # it is there, and may be readable another time
+        changes.broken.append((path, error.strerror or str(error)))
+        changes.kept += known is not None
+    return None
 
 
 def _plan_addition(stored: dict[str, _Stored], images: Sequence[ListedImage], changes: Changes) -> _Plan:
@@ -239,16 +246,15 @@ def _plan_addition(stored: dict[str, _Stored], images: Sequence[ListedImage], ch
             changes.broken.append((ascii(str(image.path)), "its name is not text in UTF-8"))
             continue
         known = stored.get(path)
-        now = _look_at(image.path, None if known is None else known.file)
+        now = _look_at(path, known, changes)
         if now is None:
-            changes.missing.append(path)
-        elif known is not None and known.file.digest == now.digest:
+            continue
+        if known is not None and known.file.digest == now.digest:
             changes.unchanged += 1
             plan.describe_if_other(known.id, known.image, image)
             plan.touch += [(known.id, now)] if now != known.file else []
         elif known is not None:
-            plan.drop.append(known.id)
-            plan.embed.append(_ToEmbed(known.image.amended(image), now, again=True))
+            plan.embed.append(_ToEmbed(known.image.amended(image), now, replaces=known.id))
         elif (gone := _gone(by_digest.get(now.digest, []), moved_from)) is not None:
             moved_from.add(gone)
             number = stored[gone].id
@@ -257,7 +263,7 @@ def _plan_addition(stored: dict[str, _Stored], images: Sequence[ListedImage], ch
             plan.describe_if_other(number, stored[gone].image, image)
             changes.moved += 1
         else:
-            plan.embed.append(_ToEmbed(image, now, again=False))
+            plan.embed.append(_ToEmbed(image, now))
     changes.relabelled = len(plan.describe)
     return plan
 
@@ -284,7 +290,7 @@ def _write(
         return
     build = UnfinishedBuild(folder, pinned.digest, pinned.dim)
     try:
-        embedded = _embedded(model, plan.embed, known or {}, build, changes, report)
+        embedded = _embed(model, plan, known or {}, build, changes, report)
         _write_generation(folder, previous, pinned, plan, embedded, kind, changes)
     except BaseException:
         if not len(build):
@@ -331,8 +337,8 @@ def _fill(
             vectors.write(vector.tobytes())
             _insert(table, next_id, new)
             next_id, count = next_id + 1, count + 1
-            changes.embedded_again += new.again
-            changes.added += not new.again
+            changes.embedded_again += new.replaces is not None
+            changes.added += new.replaces is None
         table.commit()
     if previous is None and count == 0:
         some = [f"{path} ({reason})" for path, reason in changes.broken] + [
@@ -362,28 +368,39 @@ def _change_table(table: sqlite3.Connection, plan: _Plan) -> np.ndarray:
     return np.flatnonzero(~np.isin(ids, plan.drop))
 
 
-def _embedded(
+def _embed(
     model: EmbeddingModel,
-    wanted: Sequence[_ToEmbed],
+    plan: _Plan,
     known: Known,
     build: UnfinishedBuild,
     changes: Changes,
     report: Report,
 ) -> Iterator[tuple[_ToEmbed, np.ndarray]]:
-    """Yield images with their vectors (D,), in order; what cannot be read is left out and listed."""
-    given = {place: vector for place, new in enumerate(wanted) if (vector := _given(new, known)) is not None}
-    others = [new for place, new in enumerate(wanted) if place not in given]
+    """Embed what is planned, plan to drop what it replaces, and give images with their vectors (D,), in order.
+
+    What cannot be read is left out and listed. If it is indexed with its old content, that stays, and with it the
+    digest, so that the next writer tries again.
+    """
+    given = {new.image.path: vector for new in plan.embed if (vector := _given(new, known)) is not None}
+    others = [new for new in plan.embed if new.image.path not in given]
     resumed = sum(new.file.digest in build for new in others)
     changes.read, changes.resumed = len(given), resumed
     fresh = {new.file.digest: new.image.path for new in others if new.file.digest not in build}
     reasons = _embed_into(build, model, fresh, report, len(given) + resumed)
-    for place, new in enumerate(wanted):
-        if place in given:
-            yield new, model.comparable(given[place][None])[0]
-        elif new.file.digest in build:
-            yield new, build.vector(new.file.digest)
+    readable = []
+    for new in plan.embed:
+        if new.image.path in given or new.file.digest in build:
+            readable.append(new)
+            plan.drop += [] if new.replaces is None else [new.replaces]
         else:
             changes.broken.append((str(new.image.path), reasons[new.file.digest]))
+            changes.kept += new.replaces is not None
+
+    def vector_of(new: _ToEmbed) -> np.ndarray:
+        vector = given.get(new.image.path)
+        return build.vector(new.file.digest) if vector is None else model.comparable(vector[None])[0]
+
+    return ((new, vector_of(new)) for new in readable)
 
 
 def _given(new: _ToEmbed, known: Known) -> np.ndarray | None:
