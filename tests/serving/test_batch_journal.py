@@ -57,6 +57,14 @@ def test_a_half_written_end_is_cut_off(folder, name, tail):
     np.testing.assert_array_equal(again.vectors()[-2:], batch(7))
 
 
+def test_what_is_no_longer_wanted_is_cut_off_with_all_behind_it(folder):
+    journal = BatchJournal(folder, 3)
+    notes = journal.begin(REQUEST, lambda number, note: note["name"] == f"batch {number}" and number != 1)
+    assert [note["name"] for note in notes] == ["batch 0"]
+    np.testing.assert_array_equal(journal.vectors(), batch(0))
+    assert begun(folder)[1] == ["batch 0"]
+
+
 def test_a_batch_whose_vectors_are_lost_does_not_count(folder):
     with (folder / "vectors.f32").open("ab") as file:
         file.truncate(2 * 2 * 3 * 4 + 1)

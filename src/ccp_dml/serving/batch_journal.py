@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,13 @@ class BatchJournal:
         self.folder, self.dim = folder, dim
         self.rows = 0
 
-    def begin(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+    def begin(
+        self, request: dict[str, Any], still_wanted: Callable[[int, dict[str, Any]], bool] = lambda *_: True
+    ) -> list[dict[str, Any]]:
         """Read what was noted with each batch that is there and whole.
 
-        What was asked for otherwise than by `request`, or lost its end, is cut off.
+        What was asked for otherwise than by `request`, or lost its end, is cut off, and so is everything from the first
+        batch on that is not `still_wanted`, which is told the batch's number and what was noted with it.
         """
         if _read_json(self.folder / REQUEST) != request:
             self.remove()
@@ -38,11 +42,14 @@ class BatchJournal:
             (self.folder / name).touch()
         row_bytes = self.dim * np.dtype(np.float32).itemsize
         available = (self.folder / VECTORS).stat().st_size
-        kept, notes = 0, []
+        kept = 0
+        notes: list[dict[str, Any]] = []
         with (self.folder / JOURNAL).open("rb") as journal:
             for line in journal:
                 batch = _parsed(line)
                 if batch is None or (self.rows + batch["rows"]) * row_bytes > available:
+                    break
+                if not still_wanted(len(notes), batch):
                     break
                 kept, self.rows = kept + len(line), self.rows + batch["rows"]
                 notes.append(batch)

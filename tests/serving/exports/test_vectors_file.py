@@ -138,6 +138,57 @@ def test_an_unfinished_file_of_another_request_is_not_gone_on_with(model, images
         assert changed().begun_with == 0
 
 
+@pytest.fixture
+def with_a_broken_one(photos, tmp_path):
+    """List copies of the photos of which the 21st, in the third batch, is no image."""
+    shutil.copytree(photos, tmp_path / "copy")
+    images = list_images([tmp_path / "copy"])
+    images[20].path.write_text("no image")
+    return images
+
+
+def repair(images):
+    shutil.copy(images[0].path, images[20].path)
+    return images
+
+
+@pytest.mark.parametrize(
+    ("mend", "on_error"),
+    [
+        (lambda images: images, "skip"),
+        (repair, "raise"),
+        (lambda images: images[:20] + images[21:], "raise"),
+    ],
+    ids=["skip it", "repair it", "remove it"],
+)
+def test_one_broken_image_costs_nothing_that_was_computed_before(model, with_a_broken_one, tmp_path, mend, on_error):
+    out = tmp_path / "v.npz"
+    with pytest.raises(UserError, match="not an image"):
+        written(model, with_a_broken_one, out)
+    images = mend(with_a_broken_one)
+    assert written(model, images, out, on_error=on_error).begun_with == 2 * SIZE
+    written(model, images, tmp_path / "whole.npz", on_error=on_error)
+    assert out.read_bytes() == (tmp_path / "whole.npz").read_bytes()
+
+
+def test_what_was_skipped_is_not_passed_over_once_it_counts(model, with_a_broken_one, tmp_path):
+    with pytest.raises(Kill):
+        written(model, with_a_broken_one, tmp_path / "v.npz", on_error="skip", report=kill_after(40))
+    with pytest.raises(UserError, match="not an image"):
+        written(model, with_a_broken_one, tmp_path / "v.npz")
+    assert written(model, repair(with_a_broken_one), tmp_path / "v.npz").begun_with == 2 * SIZE
+
+
+def test_an_unfinished_file_of_an_earlier_version_is_begun_anew(model, images, tmp_path):
+    with pytest.raises(Kill):
+        written(model, images, tmp_path / "v.npz", report=kill_after(24))
+    folder = tmp_path / ".v.npz.part"
+    request = {"model": model.digest, "images": "0" * 64, "batch_size": SIZE, "on_error": "raise"}
+    (folder / "request.json").write_text(json.dumps(request))
+    (folder / "batches.jsonl").write_text('{"rows": 8, "skipped": []}\n' * 3)
+    assert written(model, images, tmp_path / "v.npz").begun_with == 0
+
+
 def test_an_image_that_changed_since_is_embedded_again(model, photos, tmp_path):
     shutil.copytree(photos, tmp_path / "copy")
     images = list_images([tmp_path / "copy"])
@@ -209,7 +260,9 @@ def test_the_journal_is_plain_json(model, images, tmp_path):
     with pytest.raises(Kill):
         written(model, images, tmp_path / "v.npz", report=kill_after(16))
     lines = (tmp_path / ".v.npz.part" / "batches.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [{"rows": SIZE, "skipped": []}] * 2
+    notes = [json.loads(line) for line in lines]
+    assert [(note["rows"], note["skipped"]) for note in notes] == [(SIZE, [])] * 2
+    assert len({note["contents"] for note in notes}) == 2
 
 
 def test_what_was_written_is_read_again(model, images, tmp_path):

@@ -63,8 +63,9 @@ def write_vectors(
     Its keys are features (N, D), paths (N,), model (the digest), files (N, 2) with the size and time of each file,
     listed (N,) with label and attributes as JSON and, where all images have them, labels (N,) and split (N,).
 
-    What is not finished lies in a folder beside `out`; the same call goes on behind it, to the same bytes. `report` is
-    told how many images are done, of how many.
+    What is not finished lies in a folder beside `out`; the next call goes on behind it, as far as the images are the
+    same in the same batches, and comes to the same bytes as one that was never interrupted. `report` is told how many
+    images are done, of how many.
     """
     out = out.expanduser().absolute()
     if out.suffix != ".npz":
@@ -76,7 +77,13 @@ def write_vectors(
         refuse_foreign(out)
         with lock(lock_file, f"{out} is being written by another process; wait for it to end."):
             states = [file_state(image.path) for image in images]
-            batches = journal.begin(request_of(model, images, states, size, on_error))
+            contents = contents_of_batches(images, states, size)
+
+            def still_wanted(number: int, batch: dict[str, Any]) -> bool:
+                same = number < len(contents) and batch.get("contents") == contents[number]
+                return same and (on_error == "skip" or not batch["skipped"])
+
+            batches = journal.begin({"model": model.digest, "batch_size": size}, still_wanted)
             skipped = [(position, reason) for batch in batches for position, reason in batch["skipped"]]
             begun_with = min(len(batches) * size, len(images))
             report(begun_with, len(images))
@@ -87,8 +94,9 @@ def write_vectors(
                 done = min(first + size, len(images))
                 missing = sorted(set(range(first, done)) - {begun_with + position for position in positions})
                 reasons = [reason for _, reason in model.skipped[-len(missing) :]] if missing else []
-                journal.append(vectors, skipped=list(zip(missing, reasons, strict=True)))
-                skipped += zip(missing, reasons, strict=True)
+                left_out = list(zip(missing, reasons, strict=True))
+                journal.append(vectors, skipped=left_out, contents=contents[first // size])
+                skipped += left_out
                 report(done, len(images))
             notes = finish(out, model, images, states, journal.vectors(), {position for position, _ in skipped})
             journal.remove()
@@ -97,8 +105,8 @@ def write_vectors(
         raise UserError(
             f"{out} cannot be written ({error.strerror or error}); make room, or give --out another."
         ) from None
-    left_out = [(images[position].path, reason) for position, reason in skipped]
-    return Written(len(images) - len(left_out), model.dim, begun_with, left_out, notes)
+    unread = [(images[position].path, reason) for position, reason in skipped]
+    return Written(len(images) - len(unread), model.dim, begun_with, unread, notes)
 
 
 def refuse_foreign(out: Path) -> None:
@@ -122,12 +130,10 @@ def _is_of_vectors(file: Path) -> bool:
         return False
 
 
-def request_of(
-    model: EmbeddingModel, images: Sequence[ListedImage], states: Sequence[tuple[int, int]], size: int, on_error: str
-) -> dict[str, Any]:
-    """Describe what was asked for; an unfinished file is continued only if it was asked for the same."""
+def contents_of_batches(images: Sequence[ListedImage], states: Sequence[tuple[int, int]], size: int) -> list[str]:
+    """Identify the files of each batch: its vectors are the same bit for bit only if all of them are."""
     files = [f"{os.fsencode(image.path)!r} {state}" for image, state in zip(images, states, strict=True)]
-    return {"model": model.digest, "images": digest(*files), "batch_size": size, "on_error": on_error}
+    return [digest(*files[first : first + size]) for first in range(0, len(files), size)]
 
 
 def file_state(path: Path) -> tuple[int, int]:
