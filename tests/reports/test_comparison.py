@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import tomli_w
 
 from ccp_dml.records.run_folder import RunFolder, read_runs
-from ccp_dml.reports.comparison import compare, differing_settings, group_by_method, verdicts
+from ccp_dml.reports.comparison import compare, different_data, differing_settings, group_by_method, verdicts
 from ccp_dml.reports.words import percent
 
 
@@ -125,3 +126,70 @@ def test_runs_of_other_seeds_are_no_pairs(folds: Callable[..., list[RunFolder]])
     runs = [*folds("c2", 0.30), *folds("ms", 0.34, seed=1)]
     assert verdicts(runs)[0].endswith("no runs of equal fold and seed, so that nothing can be compared in pairs.")
     assert verdicts(runs[:1]) == []
+
+
+def on(run: RunFolder, digest: str | None = None, **data: Any) -> RunFolder:
+    """The run on other data: with other settings, another digest, or both."""
+    settings = {"name": "features", "path": "x.npz", **data}
+    return replace(run, config={**run.config, "data": settings}, environment={} if digest is None else {"data": digest})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "described"),
+    [
+        (
+            {"digest": "1", "path": "a/x.npz"},
+            {"digest": "2", "path": "b/x.npz"},
+            ["features (x.npz), data.path = a/x.npz", "features (x.npz), data.path = b/x.npz"],
+        ),
+        ({"digest": "1"}, {"digest": "2"}, [f"features (x.npz), with the digest {digest}" for digest in "12"]),
+        ({"name": "a"}, {"name": "b"}, ["a (x.npz)", "b (x.npz)"]),
+        (
+            {"name": "folder", "path": None, "root": "a"},
+            {"name": "folder", "path": None, "root": "b"},
+            ["folder, data.root = a", "folder, data.root = b"],
+        ),
+        (
+            {"test_share": 0.2},
+            {},
+            ["features (x.npz), data.test_share = 0.2", "features (x.npz), data.test_share = 0.5"],
+        ),
+    ],
+)
+def test_scores_on_different_data_are_not_compared(
+    folds: Callable[..., list[RunFolder]], first: dict[str, Any], second: dict[str, Any], described: list[str]
+) -> None:
+    plain = [on(run, **first) for run in folds("c2", 0.3, 0.4, 0.5)]
+    better = [on(run, **second) for run in folds("ms", 0.8, 0.9, 1.0)]
+    assert different_data([*plain, *better]) == described
+    assert verdicts([*plain, *better]) == [
+        "ms/fold0 and 2 more against c2/fold0 and 2 more, MAP@R: tested on different data, so that nothing can be "
+        "compared in pairs."
+    ]
+    scores = [row.scores["map_at_r"] for row in compare([*plain, *better])]
+    assert [score.gain is None for score in scores] == [True, False, False, True, True, True]
+    assert [score.is_best for score in scores] == [False, False, True, False, False, False]
+    assert not any(score.is_bold for score in scores)
+
+
+def test_runs_of_a_method_on_different_data_are_not_one_method(folds: Callable[..., list[RunFolder]]) -> None:
+    first, second = folds("c2", 0.3, 0.4)
+    assert len(group_by_method([on(first, "1", path="a"), on(second, "2", path="b")])) == 2
+    assert len(group_by_method([on(first, "1", path="a"), on(second, "1", path="b")])) == 1  # moved to another machine
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"digest": "1"}, {"digest": "1", "path": "elsewhere/x.npz"}),
+        ({"digest": "1"}, {"digest": "2", "augment": "none"}),  # the digest is of the training half, too
+        ({"digest": "1"}, {}),
+        ({}, {"test_share": 0.5}),
+    ],
+)
+def test_the_same_test_half_is_known_by_its_digest_or_its_settings(
+    folds: Callable[..., list[RunFolder]], first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    runs = [*(on(run, **first) for run in folds("c2", 0.3, 0.4)), *(on(run, **second) for run in folds("ms", 0.4, 0.5))]
+    assert different_data(runs) == []
+    assert "Student's t over 2 pairs" in verdicts(runs)[0]

@@ -172,10 +172,12 @@ def test_runs_on_other_data_are_not_quietly_compared(two_runs: list[Path], tmp_p
     assert "Different data." not in report(two_runs, tmp_path)
     config = (two_runs[0] / "config.toml").read_text().replace('name = "glyphs"', 'name = "cub"')
     (two_runs[0] / "config.toml").write_text(config)
-    assert "tested on cub, glyphs" in section(report(two_runs, tmp_path), "comparison")
+    assert "tested on cub; glyphs" in section(report(two_runs, tmp_path), "comparison")
     for run, file in zip(two_runs, ("a.npz", "b.npz"), strict=True):
         (run / "config.toml").write_text(f'[data]\nname = "features"\npath = "/data/{file}"\n')
-    assert "tested on features (a.npz), features (b.npz)" in section(report(two_runs, tmp_path), "comparison")
+    compared = section(report(two_runs, tmp_path), "comparison")
+    assert "tested on features (a.npz); features (b.npz)" in compared
+    assert "has the highest MAP@R" not in compared
 
 
 def test_without_a_recorded_command_the_configuration_is_the_recipe(two_runs: list[Path], tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ def test_one_pair_of_runs_makes_nothing_bold_and_says_why(two_runs: list[Path]) 
     assert "c2-ccp against c2, MAP@R: +10.35 points in one pair of runs, which tells nothing about chance" in plain
 
 
+def test_runs_that_were_tested_on_different_data_have_no_gain_and_say_why(two_runs: list[Path]) -> None:
+    first, second = read_runs(two_runs)
+    other = replace(second, config={**second.config, "data": {**second.config["data"], "classes": 9}})
+    text = " ".join(printed(comparison_table([first, other])).split())
+    assert "Different data: glyphs, data.classes = –; glyphs, data.classes = 9." in text  # noqa: RUF001
+    assert "points" not in text
+
+
 def test_a_single_run_is_compared_with_nothing(two_runs: list[Path]) -> None:
     text = printed(comparison_table([RunFolder.read(two_runs[0])]))
     assert "30.8" in text

@@ -46,6 +46,12 @@ is scored. None of them changes what a step computes."""
 
 WHERE_FILES_ARE = frozenset({"data.root", "data.path", "model.weights"})
 
+WHAT_IS_TESTED = (
+    *("data.name", "data.root", "data.path", "data.classes", "data.skip_broken", "data.drop_small_classes"),
+    *("data.test_share", "data.split_column"),
+)
+"""Keys that decide which images are in the test half; other keys of the data decide how training sees images."""
+
 MAY_DIFFER_IN_SCORING = (
     WHERE_FILES_ARE | HOW_IT_IS_SCORED | {"run.cache", "run.device", "run.evaluation_batch", "run.workers"}
 )

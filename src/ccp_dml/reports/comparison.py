@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccp_dml.config.readers import reads
-from ccp_dml.config.schema import Config
-from ccp_dml.evaluation import SCORE_TITLES, paired_difference
-from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE, without_later
+from ccp_dml.config.schema import Config, DataConfig
+from ccp_dml.evaluation import SCORE_TITLES, PairedDifference, paired_difference
+from ccp_dml.records.logbook import HOW_IT_RUNS, WHAT_IS_TESTED, WHERE_FILES_ARE, without_later
 from ccp_dml.records.run_folder import RunFolder, run_labels
-from ccp_dml.reports.words import difference_text
+from ccp_dml.reports.words import data_text, difference_text, setting
 
 NOT_THE_METHOD = HOW_IT_RUNS | WHERE_FILES_ARE | {"run.seed", "protocol.fold", "run.map_points"}
 
@@ -19,9 +19,9 @@ class ComparedScore:
     """One score of one run beside the same score of the others; scores are fractions."""
 
     value: float | None
-    is_best: bool
+    is_best: bool  # of the runs that were tested on the first run's data
     is_bold: bool  # the best, and better than the first run's method by more than chance explains
-    gain: float | None  # over the first run; None for that run itself
+    gain: float | None  # over the first run; None for that run itself, and for runs that were tested on other data
     relative_gain: float | None  # the gain as a share of the first run's score
 
     def gain_text(self) -> str:
@@ -45,6 +45,7 @@ class ComparedRun:
 def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
     """Compare the test scores of all runs with those of the first."""
     values = {key: [run.score("test", key) for run in runs] for key in SCORE_TITLES}
+    halves = halves_of(runs)
     methods = group_by_method(runs)
     clear = {
         key: {place for method in methods[1:] if is_clearly_better(method, methods[0], key) for place in method.places}
@@ -54,7 +55,7 @@ def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
         ComparedRun(
             run=run,
             label=label,
-            scores={key: _compared(values[key], position, position in clear[key]) for key in SCORE_TITLES},
+            scores={key: _compared(values[key], halves, position, position in clear[key]) for key in SCORE_TITLES},
             is_marked=run.settings().get("protocol.select_on") == "test",
         )
         for position, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True))
@@ -81,11 +82,69 @@ def _reads(run: RunFolder, key: str) -> bool:
         return True
 
 
+def halves_of(runs: Sequence[RunFolder]) -> list[int]:
+    """Number the test halves of the runs: equal numbers stand for the same images."""
+    first_of_half: list[RunFolder] = []
+    numbers = []
+    for run in runs:
+        known = (number for number, first in enumerate(first_of_half) if tested_alike(run, first))
+        numbers.append(next(known, len(first_of_half)))
+        if numbers[-1] == len(first_of_half):
+            first_of_half.append(run)
+    return numbers
+
+
+def tested_alike(run: RunFolder, other: RunFolder) -> bool:
+    """Tell whether two runs were tested on the same images: by the digests of their data, or else by their settings.
+
+    A digest is of both halves, and data in memory have another one without augmentation. So digests that differ say
+    nothing of the test half where the runs differ in how they train on it.
+    """
+    digest, others = run.environment.get("data"), other.environment.get("data")
+    if digest is not None and digest == others:
+        return True
+    if digest is None or others is None or _sees_training(run) != _sees_training(other):
+        return _what_is_tested(run) == _what_is_tested(other)
+    return False
+
+
+def _sees_training(run: RunFolder) -> tuple[bool, bool]:
+    settings = run.settings()
+    return settings.get("data.augment") == "none", settings.get("protocol.hold_out") == "nothing"
+
+
+def _what_is_tested(run: RunFolder) -> dict[str, Any]:
+    given, usual = run.settings(), DataConfig()  # runs of earlier versions lack later keys
+    return {key: given.get(key, getattr(usual, key.removeprefix("data."))) for key in WHAT_IS_TESTED}
+
+
+def different_data(runs: Sequence[RunFolder]) -> list[str]:
+    """Describe each test half, if the runs were not all tested on the same one; else the list is empty."""
+    halves = halves_of(runs)
+    firsts = [runs[halves.index(half)] for half in sorted(set(halves))]
+    if len(firsts) == 1:
+        return []
+    names = [data_text(run.settings()) for run in firsts]
+    if len(set(names)) == len(names):
+        return names
+    tested = [_what_is_tested(run) for run in firsts]
+    telling = [key for key in WHAT_IS_TESTED if any(one[key] != tested[0][key] for one in tested)]
+    return [
+        f"{name}, "
+        + (
+            ", ".join(f"{key} = {setting(one[key])}" for key in telling)
+            or f"with the digest {run.environment.get('data')}"  # the file was replaced meanwhile
+        )
+        for name, one, run in zip(names, tested, firsts, strict=True)
+    ]
+
+
 @dataclass(frozen=True)
 class Method:
     """Runs that differ in fold, seed and machine alone."""
 
     label: str
+    half: int  # which of the test halves its runs were tested on
     places: tuple[int, ...]  # of its runs among those compared
     runs: tuple[RunFolder, ...]
 
@@ -102,25 +161,34 @@ class Method:
 def group_by_method(runs: Sequence[RunFolder]) -> list[Method]:
     """Put runs together that differ in fold, seed and machine alone, in the order of their first runs.
 
-    A run of an earlier version lacks later settings; it belongs to those that have what it did then.
+    Files may lie elsewhere on another machine: the data count, not their place. A run of an earlier version lacks later
+    settings; it belongs to those that have what it did then.
     """
     labels = run_labels(runs)
-    groups: dict[str, list[int]] = {}
-    for place, run in enumerate(runs):
+    groups: dict[tuple[int, str], list[int]] = {}
+    for place, (run, half) in enumerate(zip(runs, halves_of(runs), strict=True)):
         settings = {key: value for key, value in without_later(run.settings()).items() if key not in NOT_THE_METHOD}
-        groups.setdefault(repr(sorted(settings.items())), []).append(place)
+        groups.setdefault((half, repr(sorted(settings.items()))), []).append(place)
     return [
         Method(
             labels[places[0]] + ("" if len(places) == 1 else f" and {len(places) - 1} more"),
+            half,
             tuple(places),
             tuple(runs[place] for place in places),
         )
-        for places in groups.values()
+        for (half, _), places in groups.items()
     ]
 
 
+def difference_between(method: Method, baseline: Method, key: str) -> PairedDifference | None:
+    """Compare runs of equal fold and seed; None where there are none, or where they were tested on other data."""
+    if method.half != baseline.half:
+        return None
+    return paired_difference(method.scores(key), baseline.scores(key))
+
+
 def is_clearly_better(method: Method, baseline: Method, key: str) -> bool:
-    difference = paired_difference(method.scores(key), baseline.scores(key))
+    difference = difference_between(method, baseline, key)
     return difference is not None and difference.is_clear and difference.mean > 0
 
 
@@ -130,17 +198,20 @@ def verdicts(runs: Sequence[RunFolder], key: str = "map_at_r") -> list[str]:
     found = []
     for method in others:
         what = f"{method.label} against {baseline.label}, {SCORE_TITLES[key]}"
-        difference = paired_difference(method.scores(key), baseline.scores(key))
+        difference = difference_between(method, baseline, key)
         if difference is not None:
             found.append(f"{what}: {difference_text(difference)}.")
         elif method.scores(key) and baseline.scores(key):
-            found.append(f"{what}: no runs of equal fold and seed, so that nothing can be compared in pairs.")
+            reason = "no runs of equal fold and seed" if method.half == baseline.half else "tested on different data"
+            found.append(f"{what}: {reason}, so that nothing can be compared in pairs.")
     return found
 
 
-def _compared(values: Sequence[float | None], position: int, is_clear: bool) -> ComparedScore:
+def _compared(values: Sequence[float | None], halves: Sequence[int], position: int, is_clear: bool) -> ComparedScore:
     value, first = values[position], values[0]
-    known = [other for other in values if other is not None]
+    if halves[position] != halves[0]:
+        return ComparedScore(value, is_best=False, is_bold=False, gain=None, relative_gain=None)
+    known = [other for other, half in zip(values, halves, strict=True) if other is not None and half == halves[0]]
     gain = value - first if position > 0 and value is not None and first is not None else None
     return ComparedScore(
         value=value,

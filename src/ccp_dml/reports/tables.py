@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.comparison import ComparedRun, compare, verdicts
+from ccp_dml.reports.comparison import ComparedRun, compare, different_data, verdicts
 from ccp_dml.reports.gain import raw_name
 from ccp_dml.reports.words import count, percent
 
@@ -23,6 +23,8 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
     compared = compare(runs)
     lines = ["* selected on the test classes themselves"] if any(row.is_marked for row in compared) else []
     lines += dict.fromkeys(f"\N{DAGGER} {text}" for run in runs for text in run.incomplete())
+    if halves := different_data(runs):
+        lines.append(f"Different data: {'; '.join(halves)}. Only scores on the same data can be compared.")
     lines += verdicts(runs) if len(runs) > 1 else []
     caption = Text("\n".join(lines)) if lines else None  # Text, as labels are names, not markup
     table = _score_table("run", "steps", "problems", caption=caption)

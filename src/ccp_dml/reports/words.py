@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ccp_dml.evaluation import PairedDifference
@@ -100,6 +101,12 @@ def method_text(settings: Mapping[str, Any]) -> str:
         return f"{loss} with mixtures of embeddings"
     memory = settings.get("xbm.enabled") and settings.get("xbm.memory_batches")
     return f"{loss} with a memory of {memory} batches" if memory else f"{loss} alone"
+
+
+def data_text(settings: Mapping[str, Any]) -> str:
+    """Name the data that dotted keys set, for example "features (birds.npz)"."""
+    name, path = settings.get("data.name", "unknown data"), settings.get("data.path")
+    return f"{name} ({Path(path).name})" if path else str(name)
 
 
 def difference_text(difference: PairedDifference) -> str:

@@ -20,7 +20,7 @@ from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.embeddings import EmbeddedTest
-from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.logbook import WHAT_IS_TESTED, Logbook
 from ccp_dml.runs.build import build_network, start_head, weights_note
 from ccp_dml.runs.datasets import build_data, remember_last
 from ccp_dml.runs.devices import build_fabric
@@ -99,19 +99,16 @@ def concatenate(parts: Sequence[EmbeddedTest]) -> EmbeddedTest:
     return EmbeddedTest(joined([part.queries for part in parts]), joined(references) if references else None)
 
 
-WHAT_IS_TESTED = ("name", "root", "path", "classes", "skip_broken", "test_share", "split_column")
-"""Keys of the data that decide which images are in the test half; the others decide how training sees images."""
-
-
 def refuse_different_data(runs: Mapping[str, DataConfig]) -> None:
     """Raise if the runs were not tested on the same images."""
     (first, reference), *others = runs.items()
     for name, data in others:
         for key in WHAT_IS_TESTED:
-            if getattr(data, key) != getattr(reference, key):
+            own, other = (getattr(one, key.removeprefix("data.")) for one in (data, reference))
+            if own != other:
                 raise UserError(
-                    f"{name} has another test half than {first} (data.{key} = {getattr(data, key)!r}, not "
-                    f"{getattr(reference, key)!r}); evaluate runs of one data set together."
+                    f"{name} has another test half than {first} ({key} = {own!r}, not {other!r}); evaluate runs of one "
+                    "data set together."
                 )
 
 

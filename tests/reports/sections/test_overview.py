@@ -23,8 +23,9 @@ def changed(run: RunFolder, **tables: dict[str, Any]) -> RunFolder:
 
 
 def test_data_and_network_are_named(run: RunFolder) -> None:
-    assert overview.data_text(run) == "glyphs"
-    assert overview.data_text(changed(run, data={"name": "features", "path": "/data/x.npz"})) == "features (x.npz)"
+    assert overview.summary(run).content["data"] == "glyphs"
+    features = changed(run, data={"name": "features", "path": "/data/x.npz"})
+    assert overview.summary(features).content["data"] == "features (x.npz)"
     assert overview.network_text(run) == "small_cnn, 64-D embedding"
 
 

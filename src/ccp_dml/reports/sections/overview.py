@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ccp_dml.config.layers import flatten
@@ -10,10 +9,10 @@ from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, number
 from ccp_dml.reports.advice import advise_run
-from ccp_dml.reports.comparison import compare, differing_settings, verdicts
+from ccp_dml.reports.comparison import compare, different_data, differing_settings, verdicts
 from ccp_dml.reports.gain import did_harm, help_text, progress_text, raw_name
 from ccp_dml.reports.sections.section import Section
-from ccp_dml.reports.words import method_text
+from ccp_dml.reports.words import data_text, method_text
 
 
 def summary(run: RunFolder) -> Section:
@@ -27,7 +26,7 @@ def summary(run: RunFolder) -> Section:
         "run": run,
         "scores": scores,
         "method": method_text(run.settings()),
-        "data": data_text(run),
+        "data": data_text(run.settings()),
         "helped": help_text(run),
         "did_harm": did_harm(run),
         "progress": None if run.settings().get("protocol.hold_out") == "nothing" else progress_text(run),
@@ -55,7 +54,7 @@ def comparison(runs: Sequence[RunFolder]) -> Section:
             "verdicts": verdicts(runs),
             "scores": SCORE_TITLES,
             "settings": differing_settings(runs),
-            "data": sorted({data_text(run) for run in runs}),
+            "different_data": different_data(runs),
             "incomplete": list(dict.fromkeys(text for run in runs for text in run.incomplete())),
         },
     )
@@ -126,12 +125,6 @@ def no_score_text(run: RunFolder) -> str | None:
     if run.result is not None and run.result.get("test") is None:
         return "No class was left to test on (data.test_share=0)."
     return None
-
-
-def data_text(run: RunFolder) -> str:
-    settings = run.settings()
-    name, path = settings.get("data.name", "unknown data"), settings.get("data.path")
-    return f"{name} ({Path(path).name})" if path else str(name)
 
 
 def network_text(run: RunFolder) -> str:
