@@ -15,7 +15,7 @@ def test_the_outcome_equals_the_trials(tmp_path):
     store = TrialStore(tmp_path, None, "search")
     carry_out(searcher(store.open(), tmp_path / "trials", 12, replace(SPACE, startup_trials=4)))
     study = store.open()
-    found = conclude_search(store, SPACE, "features", "c2-ccp")
+    found = conclude_search(store, SPACE, "features", "c2-ccp", {})
     assert [row["validation_map_at_r"] for row in found.rows] == [trial.value for trial in study.trials]
     assert {row["state"] for row in found.rows} == {"complete", "pruned"}
     assert not [name for row in found.rows for name in row if "test" in name]  # nobody is to choose by it
@@ -33,6 +33,24 @@ def test_the_outcome_equals_the_trials(tmp_path):
         study.best_params["proxies"],
     )
     assert config.ccp.mode == "alternating"
+
+
+def test_the_best_recipe_trains_the_point_as_it_was_found_and_names_what_else_was_set(tmp_path):
+    store = TrialStore(tmp_path, None, "search")
+    carry_out(searcher(store.open(), tmp_path / "trials", 2))
+    trained_with = {
+        "ccp.pool_per_class": 16,
+        "ccp.patience": 1,
+        "ccp.weight": 0.5,  # what the first trial has
+        "train.max_steps": 800,
+        "run.compile": True,
+        "protocol.hold_out": "images",
+    }
+    conclude_search(store, SPACE, "features", "c2-ccp", trained_with)
+    best = resolve(["features", "c2-ccp", str(tmp_path / "best.toml")]).config.ccp
+    assert (best.pool_per_class, best.patience, best.weight) == (16, 1, store.open().best_params["weight"])
+    note = (tmp_path / "best.toml").read_text().splitlines()[1]
+    assert "--set train.max_steps=800 --set run.compile=true --set protocol.hold_out=images" in note
 
 
 def test_the_surface_passes_near_its_points_and_has_the_hill_in_its_place():

@@ -9,7 +9,7 @@ from support.small_studies import planned
 
 from ccp_dml.errors import UserError
 from ccp_dml.studies.request import StudyRequest
-from ccp_dml.studies.search.search import SearchOptions, plan, search_space, trial_run, trial_store
+from ccp_dml.studies.search.search import SearchOptions, plan, search_space, trained_with, trial_run, trial_store
 
 
 def test_the_first_trial_of_a_search_is_checked_and_none_is_known(ask, tmp_path):
@@ -56,6 +56,13 @@ def test_runs_of_a_search_are_supervised_and_searches_of_other_settings_stay_apa
     elsewhere = replace(request, settings=(*request.settings, "data.path=/mnt/x.npz", "run.device=cpu"))
     names = [trial_store(one, tmp_path).name for one in (request, other, elsewhere)]
     assert names[0] == names[2] != names[1]
+
+
+def test_what_all_trials_share_is_known_but_for_what_changes_no_result(ask):
+    shared = trained_with(ask("search", "ccp.until=stale", "run.device=cpu", "protocol.folds=3"))
+    assert (shared["ccp.pool_per_class"], shared["ccp.patience"], shared["ccp.until"]) == (16, 1, "stale")
+    assert (shared["train.max_steps"], shared["protocol.folds"]) == (12, 3)
+    assert not {"data.path", "run.device", "loss.name", "ccp.mode"} & shared.keys()
 
 
 def test_only_searches_of_the_same_data_join(ask, features, tmp_path):

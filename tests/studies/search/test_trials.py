@@ -93,5 +93,5 @@ def test_two_machines_share_trials_and_leave_each_other_s_alone(tmp_path):
     assert len(study.trials) == 6
     assert study.trials[0].state == TrialState.RUNNING
     assert [run.name for run in searcher(stores[0].open(), tmp_path, 6, owner=stores[0].owner).runs()] == [begun.name]
-    found = conclude_search(stores[1], SPACE, "features", "c2-ccp")
+    found = conclude_search(stores[1], SPACE, "features", "c2-ccp", {})
     assert any("another machine" in note for note in found.notes)

@@ -1,7 +1,9 @@
 """Conclude a search: draw its points, tell which value matters, and write the best point as a recipe."""
 
+import json
+import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,15 +36,22 @@ STATES = {
 }
 
 
-def conclude_search(store: TrialStore, space: SearchSpace, data: str, method: str) -> Conclusion | None:
-    """Write best.toml, and say what the trials so far show; None before the first is complete."""
+def conclude_search(
+    store: TrialStore, space: SearchSpace, data: str, method: str, trained_with: Mapping[str, Any]
+) -> Conclusion | None:
+    """Write best.toml, and say what the trials so far show; None before the first is complete.
+
+    `trained_with` is what all trials have beyond the recipes of data set and method, by dotted key.
+    """
     study = store.open()
     trials = [trial for trial in study.get_trials(deepcopy=False) if trial_point(trial) is not None]
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if not complete:
         return None
     best = study.best_trial
-    write_best(store.folder / layout.BEST_RECIPE, best, len(trials), data, method)
+    value = f"validation MAP@R {best.value:.4f}, trial {best.number} of {len(trials)}"
+    header = f"The best point of a search ({value}); use: ccp train {data} {method} {layout.BEST_RECIPE}"
+    write_best(store.folder / layout.BEST_RECIPE, header, best, trained_with)
     importance = importances(study, complete)
     figures = [map_figure(trials, complete, best, space), history_figure(complete)]
     if importance is not None:
@@ -58,11 +67,18 @@ def conclude_search(store: TrialStore, space: SearchSpace, data: str, method: st
     )
 
 
-def write_best(path: Path, best: FrozenTrial, trials: int, data: str, method: str) -> None:
-    """Write the best point as a recipe: `ccp train DATA METHOD best.toml`."""
-    text = tomli_w.dumps({"ccp": {"weight": best.params[WEIGHT], "proxies_per_class": best.params[PROXIES]}})
-    value = f"validation MAP@R {best.value:.4f}, trial {best.number} of {trials}"
-    write_text(path, f"# The best point of a search ({value}); use: ccp train {data} {method} {path.name}\n{text}")
+def write_best(path: Path, header: str, best: FrozenTrial, trained_with: Mapping[str, Any]) -> None:
+    """Write the best point as a recipe, with all of CCP's settings that it was found with; name the others."""
+    point = {"ccp.weight": best.params[WEIGHT], "ccp.proxies_per_class": best.params[PROXIES]}
+    settings = {**trained_with, **point}
+    ccp = {key.removeprefix("ccp."): value for key, value in settings.items() if key.startswith("ccp.")}
+    others = [
+        f"--set {shlex.quote(f'{key}={value if isinstance(value, str) else json.dumps(value)}')}"
+        for key, value in settings.items()
+        if not key.startswith("ccp.")
+    ]
+    note = f"# The search trained with {' '.join(others)}, which is not part of this recipe.\n" if others else ""
+    write_text(path, f"# {header}\n{note}{tomli_w.dumps({'ccp': ccp})}")
 
 
 def importances(study: optuna.Study, complete: Sequence[FrozenTrial]) -> dict[str, float] | None:

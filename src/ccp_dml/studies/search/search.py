@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from ccp_dml.config.layers import resolve
+from ccp_dml.config.layers import SETTING, flatten, resolve
 from ccp_dml.config.recipes import recipe_label
 from ccp_dml.config.schema import Config, ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, file_digest
 from ccp_dml.plans.plan import PlannedRun, plan_run
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
+from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.search.outcome import conclude_search
@@ -88,7 +90,8 @@ def train(
 
 
 def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:  # noqa: ARG001
-    return conclude_search(trial_store(request, folder), search_space(request), request.data, method_of(request))
+    store, space, method = trial_store(request, folder), search_space(request), method_of(request)
+    return conclude_search(store, space, request.data, method, trained_with(request))
 
 
 def method_of(request: StudyRequest) -> str:
@@ -103,6 +106,18 @@ def base_config(request: StudyRequest) -> Config:
     if config.protocol.select_on == "test":
         raise UserError("protocol.select_on = 'test': a search chooses on validation classes only; leave it out.")
     return config
+
+
+def trained_with(request: StudyRequest) -> dict[str, Any]:
+    """List what the study's recipe and the user set for all trials, by dotted key, but for what changes no result."""
+    resolved = resolve(request.recipes(method_of(request)), request.run_settings)
+    values = dict(flatten(resolved.config.as_tables()))
+    shown = values.keys() - HOW_IT_RUNS - WHERE_FILES_ARE
+    return {
+        key: values[key]
+        for key, origin in resolved.origins.items()
+        if (origin == request.recipe or origin.startswith(SETTING)) and key in shown
+    }
 
 
 def search_space(request: StudyRequest) -> SearchSpace:
