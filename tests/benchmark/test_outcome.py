@@ -1,6 +1,7 @@
 """From the folders of runs to the rows, tables and figure of a benchmark."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -60,6 +61,16 @@ def test_tables_and_figure_are_written_from_what_is_done(planned, tmp_path):
     assert {"results.csv", "table.md", "table.tex", "improvement.svg"} <= {path.name for path in tmp_path.iterdir()}
     assert "Compared with the paper's results on CUB." in table.notes
     assert not any("finished" in note for note in table.notes)
+
+
+def test_the_table_says_which_methods_never_began(tmp_path):
+    settings = (*REQUEST.settings, "train.max_steps=500", "ccp.start_step=500", "train.evaluate_every=50")
+    request = replace(REQUEST, settings=settings)
+    planned = plan_mlrc(request, tmp_path)
+    for one in planned:
+        finish(one)
+    (note,) = [note for note in write_outcome(request, planned, tmp_path).notes if "the loss alone" in note]
+    assert note.startswith("c2-ccp/repeat0/fold0 and 1 more: train.max_steps=500 ends the training before the first")
 
 
 def test_protocols_show_different_scores():

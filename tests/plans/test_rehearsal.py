@@ -36,3 +36,26 @@ def test_missing_data_and_weights_are_found_by_the_check(image_folder, tmp_path)
     given = [*SMALL, f"data.root={image_folder}", "model.backbone=small_cnn", "model.weights=gone.safetensors"]
     with pytest.raises(UserError, match=r"there is no weights file .*gone\.safetensors"):
         check([plan_run("run", tmp_path, ["folder", "scratch", "c2"], given)])
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "words"),
+    [("c2-ccp", "ccp.start_step", "the first proxies"), ("c2-xbm", "xbm.start_step", "the memory of past batches")],
+)
+def test_runs_that_are_over_before_their_method_begins_are_told_together(features, tmp_path, method, key, words):
+    given = [*SMALL[2:], f"data.path={features}", f"{key}=4", "train.evaluate_every=2"]
+
+    def notes(steps, *methods):
+        settings = [*given, f"train.max_steps={steps}"]
+        runs = [
+            plan_run(f"{name}/{fold}", tmp_path, ["features", name], [*settings, f"protocol.fold={fold}"])
+            for name in methods
+            for fold in (0, 1)
+        ]
+        found = rehearse(runs)
+        assert check(runs) == found
+        return found
+
+    (note,) = notes(4, "c2", method)
+    assert note.startswith(f"{method}/0 and 1 more: train.max_steps=4 ends the training before {words}, which come")
+    assert notes(5, "c2", method) == []

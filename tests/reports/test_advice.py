@@ -58,6 +58,11 @@ APPLY = {
         "train.max_steps=500 ends the training before the first proxies, which come after 500 steps: it is the loss "
         "alone. Raise it, or lower ccp.start_step (now 450).",
     ),
+    "no-memory": (
+        case(0, {"ccp.mode": "off", "xbm.enabled": True, "xbm.start_step": 500, "train.max_steps": 500}),
+        "train.max_steps=500 ends the training before the memory of past batches, which comes after 500 steps: it is "
+        "the loss alone. Raise it, or lower xbm.start_step (now 500).",
+    ),
     "no-active-negatives": (
         case(3, active_negatives=0.0),
         "the margin is out of reach, so classes contract but are not pushed apart. Raise loss.negative_margin (now",
@@ -106,6 +111,9 @@ def test_the_best_that_is_the_first_is_told_after_five_evaluations():
         case(0, {"ccp.start_step": 450, "train.evaluate_every": 100, "train.max_steps": 501}),
         case(0, {"ccp.start_step": 450, "train.max_steps": 500, "ccp.mode": "off"}),
         case(0, {"ccp.start_step": 450, "train.max_steps": 500, "protocol.hold_out": "nothing"}),
+        case(0, {"ccp.mode": "off", "xbm.enabled": True, "xbm.start_step": 500, "train.max_steps": 501}),
+        case(0, {"ccp.mode": "off", "xbm.enabled": True, "xbm.start_step": 500}),  # patience ends it
+        case(0, {"ccp.mode": "off", "xbm.start_step": 500, "train.max_steps": 500}),
         case(2, active_negatives=0.0),
         with_row(case(5, active_negatives=0.0), 0, active_negatives=0.1),  # learned to tell classes apart, and gained
         case(5, map_at_r=0.99, start={"step": 0, "problem": 0, "map_at_r": 0.99}),  # nothing to gain

@@ -15,6 +15,7 @@ from ccp_dml.benchmark.table import build_table
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.plans.plan import state_of
+from ccp_dml.plans.rehearsal import runs_of_loss_alone
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_folder import BenchmarkRequest
 from ccp_dml.records.benchmark_table import BenchmarkTable, EvaluationSetting
@@ -36,7 +37,11 @@ def write_outcome(
         methods,
         title=request.title,
         paper_dataset=paper_dataset if config.data.name != paper_dataset else None,
-        notes=[*incomplete_data(planned), *missing_runs(planned, methods)],
+        notes=[
+            *incomplete_data(planned),
+            *runs_of_loss_alone([one.run for one in planned]),
+            *missing_runs(planned, methods),
+        ],
     )
     write_results(folder, results)
     if not results:

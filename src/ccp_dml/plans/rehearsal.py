@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
+from ccp_dml.config.layers import flatten
 from ccp_dml.config.schema import DataConfig, ModelConfig
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.plans.plan import PlannedRun, state_of
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.reports.advice import Case, no_memory, no_proxies
 from ccp_dml.runs.build import build_network, weights_note
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
 from ccp_dml.runs.devices import build_fabric
@@ -16,7 +18,7 @@ from ccp_dml.runs.watcher import Watcher
 
 
 def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list[str]:
-    """Put the parts of every run together without training; return the data sets' notes.
+    """Put the parts of every run together without training; return notes.
 
     Raises the UserError of the first run that cannot start. Weights that must be downloaded are fetched here, once, and
     the features of frozen backbones are computed here, by the whole machine.
@@ -54,7 +56,17 @@ def check(runs: Sequence[PlannedRun], load_data: Callable[[DataConfig], DataHalv
         if config.model.weights is not None and config.model not in tried:
             build_network(config.model, halves.train, config.run.seed)
             tried.add(config.model)
-    return notes
+    return [*notes, *runs_of_loss_alone(runs)]
+
+
+def runs_of_loss_alone(runs: Sequence[PlannedRun]) -> list[str]:
+    """Say which runs are over before what their method adds to its loss: a comparison of them would say nothing."""
+    told: dict[str, list[str]] = {}
+    for run in runs:
+        case = Case(dict(flatten(run.config.as_tables())))
+        if (advice := no_proxies(case) or no_memory(case)) is not None:
+            told.setdefault(advice.text, []).append(run.name)
+    return [f"{first}{f' and {len(others)} more' if others else ''}: {text}" for text, (first, *others) in told.items()]
 
 
 def refuse_other_data(runs: Sequence[PlannedRun]) -> None:

@@ -155,17 +155,29 @@ def fine_tuning_rate(case: Case) -> Advice | None:
 
 
 def no_proxies(case: Case) -> Advice | None:
-    """Speak of trainings that are over before their first proxies; a final one may be as short as its best run."""
-    start, every, steps = (number(case.settings.get(key)) for key in ("ccp.start_step", "train.evaluate_every", MOST))
-    if case.settings.get("ccp.mode") not in ("alternating", "one-problem") or not start or not every or steps is None:
+    start, every = number(case.settings.get("ccp.start_step")), number(case.settings.get("train.evaluate_every"))
+    if case.settings.get("ccp.mode") not in ("alternating", "one-problem") or not start or not every:
         return None
     whole_start = math.ceil(start / every) * every
-    if steps > whole_start or case.settings.get("protocol.hold_out") == "nothing":
+    return _over_before(case, whole_start, "no-proxies", "the first proxies, which come", "ccp.start_step")
+
+
+def no_memory(case: Case) -> Advice | None:
+    start = number(case.settings.get("xbm.start_step"))
+    if not case.settings.get("xbm.enabled") or not start:
+        return None
+    return _over_before(case, start, "no-memory", "the memory of past batches, which comes", "xbm.start_step")
+
+
+def _over_before(case: Case, start: float, name: str, what: str, key: str) -> Advice | None:
+    """Speak of trainings that are over before what makes their method; a final one may be as short as its best run."""
+    steps = number(case.settings.get(MOST))
+    if steps is None or steps > start or case.settings.get("protocol.hold_out") == "nothing":
         return None
     return Advice(
-        "no-proxies",
-        f"{MOST}={steps:.0f} ends the training before the first proxies, which come after {whole_start:.0f} steps: it "
-        f"is the loss alone. Raise it, or lower {case.now('ccp.start_step')}.",
+        name,
+        f"{MOST}={steps:.0f} ends the training before {what} after {start:.0f} steps: it is the loss alone. Raise it, "
+        f"or lower {case.now(key)}.",
         MOST,
     )
 
@@ -292,6 +304,7 @@ RULES: tuple[Callable[[Case], Advice | None], ...] = (
     enlarged_images,
     fine_tuning_rate,
     no_proxies,
+    no_memory,
     no_active_negatives,
     no_active_pairs,
     collapse,
