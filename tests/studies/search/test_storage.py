@@ -1,6 +1,7 @@
 """Where trials are kept: in the study's folder, or where several machines reach them."""
 
 import pytest
+from support.made_up_trials import carry_out, searcher
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.errors import UserError
@@ -20,6 +21,19 @@ def test_a_storage_that_cannot_be_reached_is_a_user_s_mistake(address, tmp_path)
     with pytest.raises(UserError, match=r"--storage .* cannot be used") as caught:
         TrialStore(tmp_path, address, "search").open()
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", ["all", "studies", "values"])
+def test_damaged_trials_of_its_own_are_named_without_a_storage_that_nobody_gave(damage, tmp_path):
+    store = TrialStore(tmp_path, None, "search")
+    carry_out(searcher(store.open(), tmp_path / "trials", 3))
+    file = tmp_path / "trials.db"
+    whole = file.read_bytes()
+    first, last = {"all": (0, len(whole)), "studies": (4096, 60_000), "values": (80_000, len(whole))}[damage]
+    file.write_bytes(whole[:first] + b"?" * (last - first) + whole[last:])
+    with pytest.raises(UserError, match=r"trials\.db, the trials of this search, cannot be used .*--out") as caught:
+        store.open()
+    assert "--storage" not in str(caught.value)
 
 
 def test_a_search_whose_recipe_was_changed_is_refused(tmp_path):

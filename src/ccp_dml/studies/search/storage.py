@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import SQLAlchemyError
@@ -54,17 +55,28 @@ class TrialStore:
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 storage = self._storage()
                 self._refuse_other_search(storage)
-                return optuna.create_study(
+                study = optuna.create_study(
                     storage=storage, study_name=self.name, direction="maximize", load_if_exists=True
                 )
+                study.get_trials(deepcopy=False)  # here, where damage to them is told in a sentence
+                return study
         except UserError:
             raise
-        except (SQLAlchemyError, OSError, ImportError, ValueError, json.JSONDecodeError) as error:
-            where = self.folder / layout.TRIALS if self.address is None else without_password(self.address)
-            raise UserError(
-                f"--storage {where} cannot be used ({without_password(first_line(error))}); give a file in a folder "
-                "that exists, or a database URL such as postgresql://user@host/name with its driver installed."
-            ) from None
+        except (SQLAlchemyError, StorageInternalError, OSError, ImportError, ValueError) as error:
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: Exception) -> UserError:
+        """Say why the trials cannot be read or written, and what to do about it."""
+        reason = without_password(first_line(error.__cause__ or error))
+        if self.address is None:
+            return UserError(
+                f"{self.folder / layout.TRIALS}, the trials of this search, cannot be used ({reason}); restore it from "
+                "a copy, or search anew with --out another folder."
+            )
+        return UserError(
+            f"--storage {without_password(self.address)} cannot be used ({reason}); give a file in a folder "
+            "that exists, or a database URL such as postgresql://user@host/name with its driver installed."
+        )
 
     def _refuse_other_search(self, storage: BaseStorage) -> None:
         """Raise if the folder's search is another one: a recipe may have changed, and its trials do not count here."""
