@@ -7,7 +7,7 @@ import pytest
 
 import ccp_dml as ccp
 from ccp_dml.cli import main
-from ccp_dml.serving.search import vector_engine
+from ccp_dml.serving.search import approximate, vector_engine
 from ccp_dml.serving.search.index import SearchIndex
 from ccp_dml.serving.search.unfinished_build import UnfinishedBuild
 
@@ -151,6 +151,18 @@ def test_a_push_that_was_cut_off_is_said_and_gone_on_with(birds, photos, tmp_pat
     assert "80 images (50 sent, 0 deleted)" in shown
     assert main(["search", address, query]) == 0
     assert "not whole" not in capsys.readouterr().err
+
+
+def test_an_index_that_is_too_small_by_now_says_that_search_is_exact(photo_run, photos, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(approximate, "LEAST_VECTORS", 80)
+    index = tmp_path / "x.index"
+    assert main(["index", str(photo_run[0]), str(photos), "--out", str(index), "--approximate", "ivf"]) == 0
+    assert "Approximate search (ivf) finds" in capsys.readouterr().out
+    assert main(["index", "remove", str(index), str(photos / "class_00" / "0.png")]) == 0
+    shown = capsys.readouterr().out
+    assert "Search is exact again: approximate search is for 80 images and more." in shown
+    assert "Approximate search (ivf)" not in shown
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from ccp_dml.errors import UserError
 from ccp_dml.serving.listed_images import list_images
 from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.index import SearchIndex
-from ccp_dml.serving.search.index_store import NextGeneration, PinnedModel
-from ccp_dml.serving.search.index_writer import add_images
+from ccp_dml.serving.search.index_store import NextGeneration, PinnedModel, read_manifest
+from ccp_dml.serving.search.index_writer import add_images, refresh, remove_images
 
 
 @pytest.fixture
@@ -56,6 +56,58 @@ def test_approximate_search_of_few_images_is_refused(tmp_path, pictures, model):
     with pytest.raises(UserError, match="--approximate is for large indexes; this one has 24 images"):
         add_images(tmp_path / "x.index", model, tmp_path, list_images([pictures]), "hnsw")
     assert not (tmp_path / "x.index").exists()
+
+
+@pytest.fixture
+def small_approximate(tmp_path, pictures, model, monkeypatch):
+    """An approximate index of 24 pictures, where 23 are the fewest that can have one."""
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(approximate, "LEAST_VECTORS", 23)
+    folder = tmp_path / "x.index"
+    add_images(folder, model, tmp_path, list_images([pictures]), "ivf")
+    return folder
+
+
+@pytest.mark.parametrize("refreshed", [True, False])
+def test_where_too_few_images_are_left_search_is_exact_again(small_approximate, pictures, model, refreshed):
+    (pictures / "red" / "0.png").unlink()
+    assert not refresh(small_approximate, model, drop_missing=True).exact_again  # 23 are enough
+    assert read_manifest(small_approximate).approximation is not None
+    for image in (pictures / "red").iterdir():
+        image.unlink()
+    changes = (
+        refresh(small_approximate, model, drop_missing=True)
+        if refreshed
+        else remove_images(small_approximate, [pictures / "red"])
+    )
+    assert changes.exact_again
+    assert read_manifest(small_approximate).approximation is None
+    assert SearchIndex.open(small_approximate).search(np.ones((1, model.dim), np.float32), 30)[0][17:]
+
+
+def test_another_kind_of_approximation_is_built_and_the_same_is_not(small_approximate, pictures, model, tmp_path):
+    add_images(small_approximate, model, tmp_path, list_images([pictures]), "hnsw")
+    manifest = read_manifest(small_approximate)
+    assert manifest.approximation.kind == "hnsw"
+    for asked in ("hnsw", None):
+        add_images(small_approximate, model, tmp_path, list_images([pictures]), asked)
+    assert read_manifest(small_approximate) == manifest
+
+
+def test_vectors_are_mapped_so_that_torch_takes_them_as_they_are(tmp_path, pictures, model, monkeypatch):
+    pytest.importorskip("faiss")
+    seen = []
+
+    def build(kind, vectors, file, really_build=approximate.build):
+        seen.append(vectors)
+        return really_build(kind, vectors, file)
+
+    monkeypatch.setattr(approximate, "LEAST_VECTORS", 24)
+    monkeypatch.setattr(approximate, "build", build)
+    add_images(tmp_path / "x.index", model, tmp_path, list_images([pictures]), "hnsw")
+    (vectors,) = seen
+    assert isinstance(vectors, np.memmap)
+    assert vectors.flags.writeable  # torch warns otherwise, once per process
 
 
 def test_a_damaged_approximate_index_is_named(made_up_index):

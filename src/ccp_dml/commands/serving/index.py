@@ -251,6 +251,7 @@ class _embedding:
 
 
 def _print_changes(folder: Path, changes: "Changes") -> None:
+    from ccp_dml.serving.search.approximate import LEAST_VECTORS
     from ccp_dml.serving.search.index_store import read_manifest
 
     manifest = read_manifest(folder)
@@ -271,6 +272,8 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
             f"Approximate search ({how.kind}) finds {how.recall_at_10:.1%} of the 10 nearest, as measured on "
             f"{how.sample} queries; candidates are ranked exactly."
         )
+    if changes.exact_again:
+        lines.append(f"Search is exact again: approximate search is for {LEAST_VECTORS:,} images and more.")
     for line in lines:
         out.print(line, soft_wrap=True)
     if changes.missing:

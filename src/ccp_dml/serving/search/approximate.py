@@ -39,12 +39,19 @@ class ApproximateIndex:
         return distances, rows
 
 
+def kind_for(count: int, asked: Kind | None, had: Kind | None) -> Kind | None:
+    """Choose how `count` vectors are searched: as is asked for, or as they were; of too few, exactly."""
+    if count >= LEAST_VECTORS:
+        return asked or had
+    if asked is not None:
+        raise UserError(f"--approximate is for large indexes; this one has {count:,} images. Leave the option out.")
+    return None
+
+
 def build(kind: Kind, vectors: np.ndarray, file: Path) -> Approximation:
     """Write an approximate index of `vectors` (N, D) to `file`, and measure its recall at 10 on some of them."""
     faiss = _faiss()
     count, dim = vectors.shape
-    if count < LEAST_VECTORS:
-        raise UserError(f"--approximate is for large indexes; this one has {count:,} images. Leave the option out.")
     if kind == "hnsw":
         index = faiss.IndexHNSWFlat(dim, 32)
         index.hnsw.efConstruction = 128

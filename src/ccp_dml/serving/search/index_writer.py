@@ -56,6 +56,7 @@ class Changes:
     missing: list[str] = field(default_factory=list)  # files that are not there
     broken: list[tuple[str, str]] = field(default_factory=list)  # files that are no readable images, and why
     kept: int = 0  # of those, images that the index goes on with as they were
+    exact_again: bool = False  # too few are left for approximate search
 
     @property
     def any(self) -> bool:
@@ -129,12 +130,7 @@ def add_images(
             refuse_other_model(previous.model, model.digest, str(model_path), str(folder))
         changes = Changes()
         plan = _plan_addition(_stored_items(folder, previous), images, changes)
-        kind = approximation or (previous.approximation.kind if previous and previous.approximation else None)
-        rebuild = kind is not None and (previous is None or previous.approximation is None)
-        if previous is None or plan.changes_table() or rebuild:
-            _write(folder, previous, pinned, plan, model, kind, changes, report, known)
-        else:
-            forget_unfinished(folder)
+        _write(folder, previous, pinned, plan, model, approximation, changes, report, known)
         return changes
 
 
@@ -157,11 +153,7 @@ def refresh(folder: Path, model: EmbeddingModel, drop_missing: bool = False, rep
         if drop_missing:
             plan.drop = [stored[path].id for path in changes.missing]
             changes.removed = len(plan.drop)
-        if plan.changes_table():
-            kind = None if previous.approximation is None else previous.approximation.kind
-            _write(folder, previous, previous.model, plan, model, kind, changes, report)
-        else:
-            forget_unfinished(folder)
+        _write(folder, previous, previous.model, plan, model, None, changes, report)
         return changes
 
 
@@ -184,10 +176,7 @@ def remove_images(folder: Path, paths: Iterable[str | Path] = (), where: str | N
                 dropped.update(row[0] for row in table.execute(f"SELECT id FROM items WHERE {sql}", parameters))
         changes = Changes(removed=len(dropped), unchanged=len(stored) - len(dropped))
         if dropped:
-            kind = None if previous.approximation is None else previous.approximation.kind
-            if len(stored) - len(dropped) < approximate.LEAST_VECTORS:
-                kind = None
-            _write(folder, previous, previous.model, _Plan(drop=sorted(dropped)), None, kind, changes)
+            _write(folder, previous, previous.model, _Plan(drop=sorted(dropped)), None, None, changes)
         return changes
 
 
@@ -278,20 +267,20 @@ def _write(
     pinned: PinnedModel,
     plan: _Plan,
     model: EmbeddingModel | None,
-    kind: approximate.Kind | None,
+    approximation: approximate.Kind | None,
     changes: Changes,
     report: Report = nobody,
     known: Known | None = None,
 ) -> None:
-    """Write the next generation: what is kept, then what is new, each with the next free id."""
+    """Write the next generation, if it differs: what is kept, then what is new, each with the next free id."""
     if model is None or not plan.embed:
-        _write_generation(folder, previous, pinned, plan, iter(()), kind, changes)
+        _write_generation(folder, previous, pinned, plan, iter(()), approximation, changes)
         forget_unfinished(folder)
         return
     build = UnfinishedBuild(folder, pinned.digest, pinned.dim)
     try:
         embedded = _embed(model, plan, known or {}, build, changes, report)
-        _write_generation(folder, previous, pinned, plan, embedded, kind, changes)
+        _write_generation(folder, previous, pinned, plan, embedded, approximation, changes)
     except BaseException:
         if not len(build):
             build.remove()  # there is nothing to go on with
@@ -305,12 +294,14 @@ def _write_generation(
     pinned: PinnedModel,
     plan: _Plan,
     embedded: Iterator[tuple[_ToEmbed, np.ndarray]],
-    kind: approximate.Kind | None,
+    approximation: approximate.Kind | None,
     changes: Changes,
 ) -> None:
+    if previous is not None and not plan.changes_table() and approximation in (None, _approximation_of(previous)):
+        return
     generation = NextGeneration(folder, previous)
     try:
-        _fill(generation, pinned, plan, embedded, kind, changes)
+        _fill(generation, pinned, plan, embedded, approximation, changes)
     except BaseException:
         generation.abandon()
         raise
@@ -321,7 +312,7 @@ def _fill(
     pinned: PinnedModel,
     plan: _Plan,
     embedded: Iterator[tuple[_ToEmbed, np.ndarray]],
-    kind: approximate.Kind | None,
+    asked: approximate.Kind | None,
     changes: Changes,
 ) -> None:
     previous = generation.previous
@@ -345,11 +336,19 @@ def _fill(
             f"{path} (missing)" for path in changes.missing
         ]
         raise UserError(f"None of the images can be read: {listing(some)}.")
+    had = None if previous is None else _approximation_of(previous)
+    kind = approximate.kind_for(count, asked, had)
+    changes.exact_again = kind is None and had is not None
     approximation = None
     if kind is not None:
-        mapped = np.memmap(generation.path("vectors"), np.float32, mode="r", shape=(count, pinned.dim))
+        # Private, as torch complains about arrays that nobody may write to.
+        mapped = np.memmap(generation.path("vectors"), np.float32, mode="c", shape=(count, pinned.dim))
         approximation = approximate.build(kind, mapped, generation.path("approximate"))
     generation.commit(pinned, count, next_id, approximation)
+
+
+def _approximation_of(manifest: Manifest) -> approximate.Kind | None:
+    return None if manifest.approximation is None else manifest.approximation.kind
 
 
 def _change_table(table: sqlite3.Connection, plan: _Plan) -> np.ndarray:
@@ -378,8 +377,8 @@ def _embed(
 ) -> Iterator[tuple[_ToEmbed, np.ndarray]]:
     """Embed what is planned, plan to drop what it replaces, and give images with their vectors (D,), in order.
 
-    What cannot be read is left out and listed. If it is indexed with its old content, that stays, and with it the
-    digest, so that the next writer tries again.
+    What cannot be read is left out of the plan and listed. If it is indexed with its old content, that stays, and with
+    it the digest, so that the next writer tries again.
     """
     given = {new.image.path: vector for new in plan.embed if (vector := _given(new, known)) is not None}
     others = [new for new in plan.embed if new.image.path not in given]
@@ -400,6 +399,7 @@ def _embed(
         vector = given.get(new.image.path)
         return build.vector(new.file.digest) if vector is None else model.comparable(vector[None])[0]
 
+    plan.embed = readable
     return ((new, vector_of(new)) for new in readable)
 
 
