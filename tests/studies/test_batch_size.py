@@ -22,7 +22,12 @@ def test_the_papers_batch_sizes():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"), [("[18]", "18 does not hold .* multiples of 4"), ("[4]", "at least two whole classes")]
+    ("sizes", "message"),
+    [
+        ("[18]", "18 does not hold .* multiples of 4"),
+        ("[4]", "at least two whole classes"),
+        ("[16, 16]", "name each value once, not 16 twice"),
+    ],
 )
 def test_wrong_batch_sizes_are_one_sentence(sizes, message, ask, tmp_path):
     with pytest.raises(UserError, match=message):

@@ -5,6 +5,7 @@ from support.small_studies import carry_out, concluded, planned, results
 
 from ccp_dml.errors import UserError
 from ccp_dml.proxies import pool_size
+from ccp_dml.studies.pool import sentence
 
 
 def test_pool_is_a_grid_of_both_values(ask, tmp_path):
@@ -22,6 +23,7 @@ def test_pool_is_a_grid_of_both_values(ask, tmp_path):
         ("study.pool=[1]", r"'study\.pool' \(--set study\.pool\); did you mean 'study\.pool_per_class'"),
         ("study.pool_per_class=[0]", r"study\.pool_per_class = \[0\].*greater than 0"),
         ("study.pool_per_class=[]", "at least 1 item"),
+        ("study.pool_per_class=[4, 1, 4]", r"study\.pool_per_class = \[4, 1, 4\].*name each value once, not 4 twice"),
         ("study.trials=3", "'study.trials'"),
     ],
 )
@@ -45,3 +47,33 @@ def test_the_grid_equals_the_results(ask, tmp_path):
     best = max(found.rows, key=lambda row: row["validation_map_at_r"])
     assert f"P = {best['proxies']} and b = {best['pool']}" in found.paragraph
     assert "tells nothing about chance" in found.paragraph
+
+
+class MadeUpRun:
+    """As much of a finished run as the sentence looks at."""
+
+    def __init__(self, proxies, repeat, score):
+        self.coordinates, self.validation = {"proxies": proxies, "pool": 1, "repeat": repeat}, score
+
+    def score(self, half="test"):  # noqa: ARG002
+        return self.validation
+
+
+def told(**scores):
+    """The sentence about cells p1, p2, ... with their scores, repeat by repeat."""
+    runs = [MadeUpRun(int(cell[1:]), *one) for cell, values in scores.items() for one in enumerate(values)]
+    return sentence("c2", runs)
+
+
+def test_a_cell_with_too_few_pairs_is_not_clearly_worse():
+    assert "Against it, 1 of the other 2 cells are not clearly worse" in told(
+        p1=[60.0, 61.0, 62.0], p2=[59.0, 62.0, 61.0], p3=[20.0, 21.0, 22.5]
+    )
+    text = told(p1=[60.0, 61.0, 62.0], p2=[20.0], p3=[20.0, 21.0, 22.5])
+    assert "1 of the other 2 cells" in text
+    assert "over 1 to 3 pairs holds zero, or there are too few for one" in text
+
+
+def test_a_single_cell_is_compared_with_nothing():
+    assert told(p1=[60.0, 61.0]).endswith("on unseen classes.")
+    assert told(p1=[60.0]).endswith("on unseen classes.")

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
 from ccp_dml.reports.words import difference_text
-from ccp_dml.studies.request import StudyRequest
+from ccp_dml.studies.request import StudyRequest, Varied
 from ccp_dml.studies.spread import at, difference, mean_score, sd_score
 from ccp_dml.studies.study import (
     Conclusion,
@@ -29,7 +29,7 @@ VARIANTS = {ALONE: "without CCP", CCP: "with CCP"}
 
 class BatchSizeOptions(ConfigSection):
     repeats: int = Field(1, ge=1)
-    batch_sizes: tuple[PositiveInt, ...] = Field(min_length=1)
+    batch_sizes: Varied
     images_per_class: int = Field(4, ge=1)
 
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from ccp_dml.config.recipes import CCP
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.reports.figures.figure import Figure, HeatMap
-from ccp_dml.studies.request import StudyRequest
+from ccp_dml.studies.request import StudyRequest, Varied
 from ccp_dml.studies.spread import at, difference, in_words, mean_score
 from ccp_dml.studies.study import (
     Conclusion,
@@ -31,8 +31,8 @@ CAPTION = (
 
 class PoolOptions(ConfigSection):
     repeats: int = Field(1, ge=1)
-    proxies_per_class: tuple[PositiveInt, ...] = Field(min_length=1)
-    pool_per_class: tuple[PositiveInt, ...] = Field(min_length=1)
+    proxies_per_class: Varied
+    pool_per_class: Varied
 
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
@@ -100,13 +100,18 @@ def sentence(loss: str, runs: Sequence[FinishedRun]) -> str:
         f"{means[best]:.1f} %. It is best with P = {proxies} and b = {pool}, which gives "
         f"{in_words([run.score() for run in cells[best]])} % on unseen classes."
     )
-    gaps = [difference(cells[best], found, "validation") for cell, found in cells.items() if cell != best]
-    unclear = [gap for gap in gaps if gap is not None and gap.interval is not None and not gap.is_clear]
+    others = [difference(cells[best], found, "validation") for cell, found in cells.items() if cell != best]
+    if not others:
+        return text
     if len(cells[best]) == 1:
         return f"{text} One run per cell tells nothing about chance: repeat the study with --repeats 3 before choosing."
+    unclear = [gap for gap in others if gap is None or not gap.is_clear]
+    pairs = sorted({0 if gap is None else gap.pairs for gap in others})
+    counted = f"{pairs[0]} to {pairs[-1]}" if len(pairs) > 1 else f"{pairs[0]}"
+    lonely = ", or there are too few for one" if pairs[0] < 2 else ""
     return (
-        f"{text} Against it, {len(unclear)} of the other {len(cells) - 1} cells are not clearly worse "
-        f"(the 95 % interval over {len(cells[best])} pairs holds zero)."
+        f"{text} Against it, {len(unclear)} of the other {len(others)} cells are not clearly worse "
+        f"(the 95 % interval over {counted} pairs holds zero{lonely})."
     )
 
 

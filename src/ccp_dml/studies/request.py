@@ -4,9 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationError
+from pydantic_core import PydanticCustomError
 
 from ccp_dml.config.layers import flatten, parse_setting, wrong_value
 from ccp_dml.config.recipes import STUDY, read_recipe, recipe_label
@@ -15,6 +16,18 @@ from ccp_dml.plans.plan import refuse_other_method
 from ccp_dml.records.folder_request import STUDY_REQUEST
 
 Options = TypeVar("Options", bound=BaseModel)
+
+
+def refuse_repetition(values: tuple[int, ...]) -> tuple[int, ...]:
+    """Raise if a value stands twice: both would be one folder, trained once and counted twice."""
+    for value in values:
+        if values.count(value) > 1:
+            raise PydanticCustomError("twice", "name each value once, not {value} twice", {"value": value})
+    return values
+
+
+Varied = Annotated[tuple[PositiveInt, ...], Field(min_length=1), AfterValidator(refuse_repetition)]
+"""The values that a study tries of one key."""
 
 
 def read_options(model: type[Options], recipes: Sequence[str], settings: Sequence[str]) -> Options:
