@@ -69,7 +69,7 @@ def _listed(given: str) -> list[ListedImage]:
     if path.suffix.lower() == ".csv":
         return _of_table(path)
     if path.is_file():
-        return [ListedImage(_absolute(path))]
+        return [ListedImage(absolute(path))]
     matches = sorted(glob.glob(str(path), recursive=True)) if glob.has_magic(given) else []
     images = [image for match in matches for image in _of_match(Path(match))]
     if not images:
@@ -80,7 +80,7 @@ def _listed(given: str) -> list[ListedImage]:
 def _of_match(path: Path) -> list[ListedImage]:
     if path.is_dir():
         return _of_folder(path)
-    return [ListedImage(_absolute(path))] if path.suffix.lower() in SUFFIXES else []
+    return [ListedImage(absolute(path))] if path.suffix.lower() in SUFFIXES else []
 
 
 def _of_folder(folder: Path) -> list[ListedImage]:
@@ -93,7 +93,7 @@ def _of_folder(folder: Path) -> list[ListedImage]:
             attributes["split"], parents = parents[0], parents[1:]
         if len(parents) > 1:
             attributes["folder"] = "/".join(parents[1:])
-        images.append(ListedImage(_absolute(path), parents[0] if parents else None, attributes))
+        images.append(ListedImage(absolute(path), parents[0] if parents else None, attributes))
     return images
 
 
@@ -129,7 +129,7 @@ def _of_table(file: Path) -> list[ListedImage]:
         if not cell["path"]:
             raise UserError(f"{file} has an empty cell in row {number + 2}, column 'path'; fill it in.")
         attributes = {name: value for name in values if (value := values[name][number]) is not None}
-        images.append(ListedImage(_absolute(file.parent / cell["path"]), cell.get("label") or None, attributes))
+        images.append(ListedImage(absolute(file.parent / cell["path"]), cell.get("label") or None, attributes))
     return images
 
 
@@ -147,5 +147,6 @@ def _column_values(cells: Sequence[str]) -> list[Value | None]:
     ]
 
 
-def _absolute(path: Path) -> Path:
+def absolute(path: Path) -> Path:
+    """Spell a path as lists and indexes have it: from the root, without `..`, and links as they are named."""
     return Path(os.path.abspath(path.expanduser()))

@@ -187,6 +187,11 @@ def test_removal_by_path_folder_and_condition(index_folder, pictures, model):
     assert empty.search(np.ones((1, 48), np.float32), 3) == [[]]
 
 
+def test_paths_to_remove_may_lead_through_parent_folders(index_folder, pictures, monkeypatch):
+    monkeypatch.chdir(pictures / "blue")
+    assert remove_images(index_folder, ["../red/0.png", "../green", "1.png"]).removed == 8
+
+
 def test_broken_and_missing_images_are_listed(tmp_path, pictures, model):
     (pictures / "red" / "broken.png").write_bytes(b"")
     listed = [*list_images([pictures]), ListedImage(tmp_path / "gone.png")]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.digests import file_digest
-from ccp_dml.serving.listed_images import ListedImage
+from ccp_dml.serving.listed_images import ListedImage, absolute
 from ccp_dml.serving.model import EmbeddingModel
 from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.gallery import readable_path, refuse_other_model
@@ -164,7 +164,7 @@ def remove_images(folder: Path, paths: Iterable[str | Path] = (), where: str | N
         stored = _stored_items(folder, previous)
         dropped: set[int] = set()
         for given in paths:
-            whole = Path(given).expanduser().absolute()
+            whole = absolute(Path(given))
             found = [item.id for path, item in stored.items() if Path(path) == whole or whole in Path(path).parents]
             if not found:
                 raise UserError(f"{folder} has no image {given}, and none below it; nothing was removed.")
