@@ -190,6 +190,16 @@ def test_commands_to_type_next_can_be_typed_for_folders_with_spaces():
     assert not any("my runs" in line.replace("'my runs/first'", "") for line in lines)
 
 
+@pytest.mark.parametrize("setting", ["data.test_share=0", "protocol.hold_out=nothing"])
+def test_a_run_without_test_classes_is_not_sent_to_evaluate(setting):
+    def offered(*settings):
+        tables = resolve(["folder", "scratch", "c2"], ["data.root=photos", *settings]).config.as_tables()
+        return any(line.startswith("ccp evaluate") for line in next_commands(Path("run"), tables))
+
+    assert offered()
+    assert not offered(setting)
+
+
 def test_training_helps(features, tmp_path):
     assert (
         main(

@@ -201,7 +201,7 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
 def next_commands(folder: Path, config: dict[str, Any]) -> list[str]:
     """List what to type after training, and what for.
 
-    A network of vectors has no images to index, and one that was trained on every class has none to be scored on.
+    A network of vectors has no images to index, and one that was trained without test classes cannot be scored.
     """
     named = quote(str(folder))
     of_images = {
@@ -212,7 +212,7 @@ def next_commands(folder: Path, config: dict[str, Any]) -> list[str]:
         f"ccp export {named} --out my-model": "for other machines and programs",
         f"ccp report {named} OTHER_RUN": "compares runs",
     }
-    if config["protocol"]["hold_out"] != "nothing":
+    if config["protocol"]["hold_out"] != "nothing" and config["data"]["test_share"] > 0:
         of_any[f"ccp evaluate {named} --json"] = "scores for scripts"
     shown = of_any if config["model"]["backbone"] == "identity" else of_images | of_any
     width = max(map(len, shown))

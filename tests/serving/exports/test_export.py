@@ -151,6 +151,21 @@ def test_without_its_data_a_run_is_checked_on_given_images(make_photo_run, photo
         export_run(folder, tmp_path / "other", images=tmp_path / "empty")
 
 
+def test_a_run_without_test_classes_is_checked_on_those_that_train(make_photo_run, tmp_path):
+    folder, _ = make_photo_run("data.test_share=0")
+    assert export_run(folder, tmp_path / "out").differences["model.safetensors"] == 0
+
+
+def test_images_to_check_on_that_cannot_be_read_are_named(photo_run, tmp_path):
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.png").write_bytes(b"bad")
+    with pytest.raises(UserError, match=r"a\.png \(not an image\): repair or remove it"):
+        export_run(photo_run[0], tmp_path / "out", images=tmp_path / "bad")
+    for no_folder in (tmp_path / "nothing", tmp_path / "bad" / "a.png"):
+        with pytest.raises(UserError, match=f"There is no folder {no_folder}; give --images"):
+            export_run(photo_run[0], tmp_path / "out", images=no_folder)
+
+
 def test_a_head_that_does_something_else_is_refused(half_run, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, "OUTPUT", "features")  # as if the program's vectors were wrong
     monkeypatch.setattr(exporting, "checked_differences", lambda *_: {})

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ccp_dml.data.files.class_folders import images_below
-from ccp_dml.data.files.images import decode
+from ccp_dml.data.files.images import decode, reason_of
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import atomic_folder
 from ccp_dml.foundation.randomness import generator
@@ -82,12 +82,12 @@ def export_run(
     Args:
         onnx: also model.onnx and, for images, model_uint8.onnx.
         torch_program: also model.pt2.
-        images: a folder to check on; the run's test images, if None.
+        images: a folder to check on; the run's own images, if None.
         settings, trust_code: as for `load`.
         report: told what is being done.
     """
     model = load_run(folder, "cpu", settings, trust_code=trust_code)
-    items = sample_of(images) if images is not None else sample_of_test_half(folder, settings, trust_code)
+    items = sample_of(images) if images is not None else sample_of_run(folder, settings, trust_code)
     done = Exported(out, allowed_difference(model, items))
     try:
         with atomic_folder(out) as scratch:
@@ -220,15 +220,22 @@ def stacked(program: Program) -> Callable[[list[np.ndarray]], np.ndarray]:
     return lambda inputs: program(np.stack(inputs))
 
 
-def sample_of_test_half(folder: Path, settings: Sequence[str], trust_code: bool = False) -> list[Any]:
-    """Take as many of the run's test images, or vectors, as the largest batch takes, spread over all of them."""
+def sample_of_run(folder: Path, settings: Sequence[str], trust_code: bool = False) -> list[Any]:
+    """Take as many of the run's images, or vectors, as the largest batch takes, spread over all that test.
+
+    Where no class was left to test on, they are spread over those that train.
+    """
     try:
         config = Logbook.reopen(folder).config_here(settings, ["data.name"], trust_code=trust_code)
-        part = build_data(config.data).test.queries
+        halves = build_data(config.data)
+        part = halves.test.queries if len(halves.test.queries) else halves.train
+        rows = torch.linspace(0, len(part) - 1, max(BATCHES)).long()
+        pictures = [part.source.picture(position) for position in part.positions[rows].tolist()]
     except UserError as error:
-        raise UserError(f"{error} The export is checked on test images: give others with --images DIR.") from None
-    rows = torch.linspace(0, len(part) - 1, max(BATCHES)).long()
-    pictures = [part.source.picture(position) for position in part.positions[rows].tolist()]
+        sentence = str(error).rstrip(".")
+        raise UserError(
+            f"{sentence}. The export is checked on the run's images: give others with --images DIR."
+        ) from None
     if any(picture is None for picture in pictures):
         return list(part.load(rows).numpy())
     return pictures
@@ -236,10 +243,21 @@ def sample_of_test_half(folder: Path, settings: Sequence[str], trust_code: bool 
 
 def sample_of(folder: Path) -> list[Any]:
     """Take as many images below `folder` as the largest batch takes; the first ones again where there are fewer."""
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {folder}; give --images a folder with images to check the export on.")
     found = images_below(folder)
     if not found:
         raise UserError(f"{folder} holds no images to check the export on; give --images another folder.")
-    return [decode(found[place % len(found)]) for place in range(max(BATCHES))]
+    return [_decoded(found[place % len(found)]) for place in range(max(BATCHES))]
+
+
+def _decoded(path: Path) -> Image.Image:
+    try:
+        return decode(path)
+    except Exception as error:  # a decoder raises whatever its format runs into
+        raise UserError(
+            f"cannot read the image {path} ({reason_of(error)}): repair or remove it, or give --images another folder."
+        ) from None
 
 
 def of_one_size(items: Sequence[Image.Image]) -> list[np.ndarray]:
