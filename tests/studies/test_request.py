@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ccp_dml.errors import UserError
-from ccp_dml.studies.request import StudyRequest, refuse_other_study, without_password, write_down
+from ccp_dml.studies.request import StudyRequest, extend, without_password, write_down
 
 REQUEST = StudyRequest("pool", "features", ("c2",), False, ("data.path=x.npz", "optim.lr=1e-3"))
 
@@ -29,24 +29,43 @@ REQUEST = StudyRequest("pool", "features", ("c2",), False, ("data.path=x.npz", "
 def test_another_study_is_refused(tmp_path, change, message):
     write_down(tmp_path, REQUEST)
     with pytest.raises(UserError, match=message):
-        refuse_other_study(tmp_path, replace(REQUEST, **change))
+        extend(tmp_path, replace(REQUEST, **change))
 
 
 def test_the_same_study_goes_on_with_more_repeats_and_elsewhere(tmp_path):
-    refuse_other_study(tmp_path / "new", REQUEST)
+    extend(tmp_path / "new", REQUEST)
     write_down(tmp_path, REQUEST)
     more = ("study.repeats=3", "study.trials=9", "run.device=cpu")
-    refuse_other_study(tmp_path, replace(REQUEST, settings=(*REQUEST.settings, *more)))
+    extend(tmp_path, replace(REQUEST, settings=(*REQUEST.settings, *more)))
+
+
+@pytest.mark.parametrize(
+    ("study", "before", "wanted", "most"),
+    [
+        ("pool", ("study.repeats=3",), ("study.repeats=2",), "study.repeats=3"),
+        ("pool", ("study.repeats=3",), (), "study.repeats=3"),
+        ("alternating", (), ("study.repeats=2",), "study.repeats=3"),  # which its recipe says
+        ("alternating", ("study.repeats=2",), ("study.repeats=4",), "study.repeats=4"),
+        ("search", ("study.trials=200",), ("study.trials=150",), "study.trials=200"),
+    ],
+)
+def test_fewer_runs_than_there_are_leave_them_all_on_the_page(study, before, wanted, most, tmp_path):
+    request = replace(REQUEST, study=study, is_full=True)
+    write_down(tmp_path, replace(request, settings=(*REQUEST.settings, *before)))
+    assert extend(tmp_path, replace(request, settings=(*wanted, *REQUEST.settings))).settings in [
+        (*REQUEST.settings, most),
+        (most, *REQUEST.settings),
+    ]
 
 
 def test_foreign_and_damaged_folders_are_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(UserError, match="not empty and holds no study"):
-        refuse_other_study(tmp_path, REQUEST)
+        extend(tmp_path, REQUEST)
     for text in ("study = ", 'study = "pool"\ndata = "features"\nlosses = ["c2"]\nfull = false\n'):
         (tmp_path / "study.toml").write_text(text)
         with pytest.raises(UserError, match=r"damaged|its default"):
-            refuse_other_study(tmp_path, REQUEST)
+            extend(tmp_path, REQUEST)
 
 
 def test_passwords_are_not_written_down(tmp_path):

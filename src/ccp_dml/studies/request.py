@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,7 +13,7 @@ from ccp_dml.config.layers import flatten, parse_setting, wrong_value
 from ccp_dml.config.recipes import STUDY, read_recipe, recipe_label
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.plans.plan import refuse_other_method
-from ccp_dml.records.folder_request import STUDY_REQUEST
+from ccp_dml.records.folder_request import STUDY_REQUEST, by_key
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -92,11 +92,11 @@ class StudyRequest:
         return Path("runs") / f"{self.recipe}-{recipe_label(self.data)}"
 
 
-def refuse_other_study(folder: Path, wanted: StudyRequest) -> None:
-    """Raise where `folder` holds something else than `wanted`, begun or done."""
+def extend(folder: Path, wanted: StudyRequest) -> StudyRequest:
+    """Give `wanted` at least the repeats or trials of the study in `folder`; raise on any other difference."""
     before = STUDY_REQUEST.read(folder)
     if before is None:
-        return
+        return wanted
     try:
         for key, value in as_values(wanted).items():
             if key != "settings":
@@ -105,6 +105,19 @@ def refuse_other_study(folder: Path, wanted: StudyRequest) -> None:
     except (KeyError, TypeError) as error:
         raise STUDY_REQUEST.damaged(folder, error) from None
     STUDY_REQUEST.refuse_other_settings(folder, settings, wanted.settings, MAY_GROW)
+    return replace(wanted, settings=with_most_runs(wanted, settings))
+
+
+def with_most_runs(wanted: StudyRequest, before: Sequence[str]) -> tuple[str, ...]:
+    """Take from `before` what asks for more runs: results that are there stay on the page."""
+    settings = wanted.settings
+    usual = {f"{STUDY}.{name}": value for name, value in read_recipe(wanted.recipe).tables[STUDY].items()}
+    for key in MAY_GROW:
+        old, new = ({**usual, **by_key(texts)}.get(key) for texts in (before, settings))
+        if isinstance(old, int) and isinstance(new, int) and old > new:  # what is no number is reported later
+            others = (text for text in settings if text.partition("=")[0].strip() != key)
+            settings = (*others, f"{key}={old}")
+    return settings
 
 
 def as_values(request: StudyRequest) -> dict[str, object]:

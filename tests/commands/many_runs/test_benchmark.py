@@ -7,12 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ccp_dml.benchmark import page
 from ccp_dml.cli import main
+from ccp_dml.errors import UserError
+from ccp_dml.foundation.locks import lock
+from ccp_dml.plans import rehearsal
 
 QUICK = (
     "train.max_steps=120",
@@ -225,6 +230,46 @@ def test_bad_input_ends_with_code_2_before_anything_is_written(features, tmp_pat
     assert message in " ".join(told.split())
     assert "Traceback" not in told
     assert not (tmp_path / "out").exists()
+
+
+def after_another(command, monkeypatch):
+    """Let `command` begin and end while the next one checks its runs, before it has the folder for itself."""
+    check = rehearsal.rehearse
+
+    def rehearse(*arguments):
+        monkeypatch.setattr(rehearsal, "rehearse", check)
+        assert main(command) == 0
+        return check(*arguments)
+
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_what_another_command_did_meanwhile_is_kept(features, tmp_path, monkeypatch, capfd):
+    settings = ("train.max_steps=4",)
+    after_another(benchmark(features, tmp_path / "out", "c1", "--repeats", "2", settings=settings), monkeypatch)
+    assert main(benchmark(features, tmp_path / "out", "c2", "--json", settings=settings)) == 0
+    assert {row["method"] for row in rows(tmp_path / "out")} == {"c1", "c2"}
+    assert {row["repeat"] for row in rows(tmp_path / "out") if row["method"] == "c1"} == {"0", "1"}
+    request = tomllib.loads((tmp_path / "out" / "benchmark.toml").read_text())
+    assert (request["methods"], request["repeats"]) == (["c1", "c2"], 2)
+    assert "c1" in (tmp_path / "out" / "report.html").read_text()
+    assert "2 runs to train." in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_the_folder_stays_locked_until_its_page_is_written(features, tmp_path, monkeypatch):
+    write, seen = page.write_benchmark_report, []
+
+    def written(*arguments):
+        with pytest.raises(UserError, match="busy"), lock(tmp_path / "out" / ".lock", "busy"):
+            pytest.fail("two hold one lock")
+        seen.append(arguments)
+        return write(*arguments)
+
+    monkeypatch.setattr(page, "write_benchmark_report", written)
+    assert main(benchmark(features, tmp_path / "out", "c2", settings=("train.max_steps=4",))) == 0
+    assert len(seen) == 1
 
 
 def test_another_benchmark_in_the_same_folder_is_refused(features, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Plans as commands show them, train them under a lock, and tell what failed."""
+"""Plans as commands show them, hold their lock, and tell what failed."""
 
 import json
 import re
@@ -10,6 +10,7 @@ import torch
 
 from ccp_dml.commands.many_runs.plans import (
     PlanEntry,
+    alone_with_plan,
     chosen_runner,
     failed_values,
     forecast_text,
@@ -17,7 +18,6 @@ from ccp_dml.commands.many_runs.plans import (
     plan_totals,
     show_failures,
     show_plan,
-    train_plan,
 )
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.locks import lock
@@ -103,24 +103,15 @@ def test_failures_are_told_with_their_logs(entries, tmp_path, capsys):
     ]
 
 
-def carried_out(folder, train, *, said=None, runner=None):
-    said = [] if said is None else said
-    return train_plan("study", folder, [], [], lambda: said.append("written"), train, runner, 0, 2)
-
-
-def test_what_the_folder_is_for_is_written_before_training_and_under_the_lock(tmp_path):
-    said = []
-
-    def train(runner, watcher):
-        said.append(runner)
-        watcher.note("hello")
-        with pytest.raises(UserError, match="locked"), lock(tmp_path / "out" / ".lock", "locked"):
-            pytest.fail("two hold one lock")
-        return ["failure"]
-
-    assert carried_out(tmp_path / "out", train, said=said, runner=LocalRunner(3)) == ["failure"]
-    assert said == ["written", LocalRunner(3)]
-    assert "hello" in (tmp_path / "out" / "log.txt").read_text()
+def test_nobody_else_works_in_the_folder_of_a_plan(tmp_path):
+    with (
+        alone_with_plan("study", tmp_path / "out", [], []),
+        pytest.raises(UserError, match="locked"),
+        lock(tmp_path / "out" / ".lock", "locked"),
+    ):
+        pytest.fail("two hold one lock")
+    with lock(tmp_path / "out" / ".lock", "locked"):
+        pass
 
 
 def test_runs_are_trained_here_or_on_a_cluster(tmp_path, monkeypatch):
@@ -139,24 +130,26 @@ def test_runs_are_trained_here_or_on_a_cluster(tmp_path, monkeypatch):
         chosen_runner(tmp_path, None, "local:2")
 
 
-def test_a_folder_in_use_is_refused_and_nothing_is_written(tmp_path):
-    said = []
+def test_a_folder_in_use_is_refused(tmp_path):
     (tmp_path / "out").mkdir()
-    with lock(tmp_path / "out" / ".lock", "busy"), pytest.raises(UserError, match="in use by another `ccp study`"):
-        carried_out(tmp_path / "out", lambda *_: pytest.fail("trained"), said=said)
-    assert said == []
+    with (
+        lock(tmp_path / "out" / ".lock", "busy"),
+        pytest.raises(UserError, match="in use by another `ccp study`"),
+        alone_with_plan("study", tmp_path / "out", [], []),
+    ):
+        pytest.fail("trained")
 
 
 def test_a_file_in_the_way_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file is a file; give --out another folder"):
-        carried_out(tmp_path / "file" / "out", lambda *_: pytest.fail("trained"))
+    with (
+        pytest.raises(UserError, match=r"file is a file; give --out another folder"),
+        alone_with_plan("study", tmp_path / "file" / "out", [], []),
+    ):
+        pytest.fail("trained")
 
 
 def test_who_interrupts_hears_how_to_go_on(tmp_path, capsys):
-    def interrupted(*_):
+    with pytest.raises(KeyboardInterrupt), alone_with_plan("study", tmp_path / "out", [], []):
         raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        carried_out(tmp_path / "out", interrupted)
     assert "the same command continues it" in capsys.readouterr().err

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 
 import pytest
 
 from ccp_dml.cli import main
+from ccp_dml.plans import rehearsal
 from ccp_dml.plans.messages import Evaluated, Share, Stopped
 from ccp_dml.plans.runner import LocalRunner
 from ccp_dml.plans.worker import attempt
@@ -133,6 +135,24 @@ def test_mistakes_end_with_code_2_before_anything_is_written(features, tmp_path,
     assert message in " ".join(told.split())
     assert "Traceback" not in told
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_fewer_repeats_and_a_command_meanwhile_lose_no_result(features, tmp_path, monkeypatch):
+    out, check = tmp_path / "out", rehearsal.rehearse
+
+    def rehearse(*arguments):
+        """Another command begins and ends while this one checks its runs."""
+        monkeypatch.setattr(rehearsal, "rehearse", check)
+        assert main(study("alternating", features, out, "--repeats", "2", steps=4)) == 0
+        return check(*arguments)
+
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    assert main(study("alternating", features, out, steps=4)) == 0
+    assert len(rows(out)) == 6
+    assert main(study("alternating", features, out, "--repeats", "1", steps=4)) == 0
+    assert len(rows(out)) == 6
+    assert "study.repeats=2" in tomllib.loads((out / "study.toml").read_text())["settings"]
 
 
 def test_the_folder_of_another_study_is_refused(features, tmp_path, capsys):

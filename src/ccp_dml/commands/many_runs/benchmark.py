@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Json, Settings, out, print_json
+from ccp_dml.commands.console import Json, Settings, err, out, print_json
 from ccp_dml.commands.many_runs.plans import (
     Cluster,
     PlanEntry,
     ShowPlan,
     Workers,
+    alone_with_plan,
     chosen_runner,
     failed_values,
     show_failures,
     show_plan,
-    train_plan,
 )
 from ccp_dml.errors import UserError
 
@@ -58,7 +58,8 @@ def benchmark(
     from ccp_dml.benchmark.outcome import write_outcome
     from ccp_dml.benchmark.page import write_benchmark_report
     from ccp_dml.benchmark.protocols import plan_conventional, plan_mlrc
-    from ccp_dml.benchmark.request import default_folder, extend
+    from ccp_dml.benchmark.request import BenchmarkRun, default_folder, extend
+    from ccp_dml.commands.many_runs.plan_progress import PlanProgress
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
     from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings, state_of
     from ccp_dml.plans.runner import execute
@@ -68,31 +69,33 @@ def benchmark(
     refuse_unknown_paper(paper)
     wanted = BenchmarkRequest(protocol.value, parse_data(data), parse_methods(methods), repeats, tuple(settings or ()))
     folder = out_folder or default_folder(wanted)
-    whole = extend(folder, wanted)
-    planned = (plan_mlrc if protocol is ProtocolName.mlrc else plan_conventional)(whole, folder)
+    plan_runs = plan_mlrc if protocol is ProtocolName.mlrc else plan_conventional
+    planned = plan_runs(extend(folder, wanted), folder)
     refuse_unread_settings([one.run for one in planned], settings or [])
     refuse_other_settings([one.run for one in planned])
     labels = [recipe_label(method) for method in wanted.methods]
-    asked_for = [one for one in planned if one.method in labels and one.repeat < repeats]
+
+    def asked_for(runs: list[BenchmarkRun]) -> list[BenchmarkRun]:
+        return [one for one in runs if one.method in labels and one.repeat < repeats]
+
     if plan:
         entries = [
-            PlanEntry(one.run, {"method": one.method, "repeat": one.repeat, "fold": one.fold}) for one in asked_for
+            PlanEntry(one.run, {"method": one.method, "repeat": one.repeat, "fold": one.fold})
+            for one in asked_for(planned)
         ]
         return show_plan(entries, folder, as_json)
-    left = [one.run for one in asked_for if state_of(one.run.folder).state != "done"]
-    failures = train_plan(
-        "benchmark",
-        folder,
-        [one.run for one in planned],
-        left,
-        write_down=lambda: write_request(folder, whole),
-        train=lambda runner, watcher: execute(left, runner, watcher),
-        runner=chosen_runner(folder, workers, cluster),
-        done=len(asked_for) - len(left),
-        total=len(asked_for),
-    )
-    table = write_outcome(whole, planned, folder, paper)
-    page = write_benchmark_report(BenchmarkFolder.read(folder), folder / layout.REPORT)
+    runner = chosen_runner(folder, workers, cluster)
+    left = [one.run for one in asked_for(planned) if state_of(one.run.folder).state != "done"]
+    with alone_with_plan("benchmark", folder, [one.run for one in planned], left):
+        whole = extend(folder, wanted)
+        planned = plan_runs(whole, folder)
+        total = len(asked_for(planned))
+        left = [one.run for one in asked_for(planned) if state_of(one.run.folder).state != "done"]
+        write_request(folder, whole)
+        with PlanProgress(err, folder / layout.LOG, total, total - len(left)) as progress:
+            failures = execute(left, runner, progress)
+        table = write_outcome(whole, planned, folder, paper)
+        page = write_benchmark_report(BenchmarkFolder.read(folder), folder / layout.REPORT)
     if as_json:
         print_json({"folder": str(folder), "table": table_values(table), "failed": failed_values(failures)})
     elif table.columns:
@@ -103,7 +106,7 @@ def benchmark(
         )
         out.print(f"Report: {page}", soft_wrap=True)
     if failures:
-        show_failures(failures, total=len(asked_for))
+        show_failures(failures, total)
         raise typer.Exit(1)
     return None
 

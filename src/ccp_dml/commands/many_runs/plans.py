@@ -1,6 +1,7 @@
-"""Show a plan, train it under a lock, tell what failed: for commands that train many runs."""
+"""Show a plan, hold the lock under which it is trained, tell what failed: for commands that train many runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,7 @@ from ccp_dml.foundation.files import file_in_the_way
 if TYPE_CHECKING:
     from ccp_dml.plans.forecast import Forecast
     from ccp_dml.plans.plan import PlannedRun
-    from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
+    from ccp_dml.plans.runner import Failure, Runner
 
 ShowPlan = Annotated[bool, typer.Option("--plan", help="List the runs and what is done; train nothing.")]
 Workers = Annotated[
@@ -42,26 +43,18 @@ class PlanEntry:
     coordinates: dict[str, Any] = field(default_factory=dict)
 
 
-def train_plan(
-    noun: str,
-    folder: Path,
-    runs: "Sequence[PlannedRun]",
-    left: "Sequence[PlannedRun]",
-    write_down: Callable[[], None],
-    train: "Callable[[Runner, PlanWatcher], list[Failure]]",
-    runner: "Runner",
-    done: int,
-    total: int,
-) -> "list[Failure]":
-    """Check the `runs` that are `left`, `write_down` what the folder is for, then `train`; return the runs that failed.
+@contextmanager
+def alone_with_plan(
+    noun: str, folder: Path, runs: "Sequence[PlannedRun]", left: "Sequence[PlannedRun]"
+) -> Iterator[None]:
+    """Check the `runs` that are `left`; then no other command works in `folder` while the block runs.
 
-    `done` of `total` runs need no training; `train` gets the runner and a watcher.
+    The check may take long, and another command may have worked there meanwhile: the block reads the folder's request
+    anew, trains, and writes the outcome.
     """
-    from ccp_dml.commands.many_runs.plan_progress import PlanProgress
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.foundation.locks import lock
     from ccp_dml.plans.rehearsal import refuse_other_backbones, refuse_other_data, rehearse
-    from ccp_dml.records import layout
 
     if (file := file_in_the_way(folder / ".lock")) is not None:
         raise UserError(f"{folder} cannot be written, because {file} is a file; give --out another folder.")
@@ -76,10 +69,8 @@ def train_plan(
     finally:
         watcher.close()
     with lock(folder / ".lock", f"{folder} is in use by another `ccp {noun}`; wait for it, or give --out another."):
-        write_down()
         try:
-            with PlanProgress(err, folder / layout.LOG, total, done) as progress:
-                return train(runner, progress)
+            yield
         except KeyboardInterrupt:
             err.print("Interrupted; the same command continues it.")
             raise

@@ -13,11 +13,11 @@ from ccp_dml.commands.many_runs.plans import (
     PlanEntry,
     ShowPlan,
     Workers,
+    alone_with_plan,
     chosen_runner,
     failed_values,
     show_failures,
     show_plan,
-    train_plan,
 )
 from ccp_dml.errors import UserError
 
@@ -70,11 +70,12 @@ def study(
     - `ccp study pool --set "study.pool_per_class=[1, 4, 12]" --plan`
     - `ccp study search --loss ms --trials 40 --workers 2`
     """
+    from ccp_dml.commands.many_runs.plan_progress import PlanProgress
     from ccp_dml.config.recipes import parse_data, parse_losses
     from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings
     from ccp_dml.records import layout
     from ccp_dml.reports.study import write_study_report  # before hours of training, should it not be there
-    from ccp_dml.studies.request import StudyRequest, refuse_other_study, write_down
+    from ccp_dml.studies.request import StudyRequest, extend, write_down
 
     chosen = study_named(name)
     if storage is not None and not chosen.uses_storage:
@@ -86,31 +87,27 @@ def study(
     counts = {"study.repeats": repeats, "study.trials": trials}
     all_settings = (*(settings or ()), *(f"{key}={count}" for key, count in counts.items() if count is not None))
     data = parse_data(data or chosen.default_data)
-    request = StudyRequest(name, data, parse_losses(losses), full, all_settings, storage)
-    folder = out_folder or request.default_folder
-    refuse_other_study(folder, request)
+    wanted = StudyRequest(name, data, parse_losses(losses), full, all_settings, storage)
+    folder = out_folder or wanted.default_folder
+    request = extend(folder, wanted)
     planned = chosen.plan(request, folder)
     refuse_unread_settings([one.run for one in planned.runs], request.run_settings)
     refuse_other_settings([one.run for one in planned.runs])
     if plan:
         entries = [PlanEntry(one.run, one.coordinates) for one in planned.runs]
         return show_plan(entries, folder, as_json, planned.note)
-    failures = train_plan(
-        "study",
-        folder,
-        [one.run for one in planned.runs],
-        planned.rehearsed,
-        write_down=lambda: write_down(folder, request),
-        train=lambda runner, watcher: chosen.train(request, folder, planned, runner, watcher),
-        runner=chosen_runner(folder, workers, cluster),
-        done=planned.done,
-        total=planned.total,
-    )
-    found = chosen.conclude(request, folder, chosen.plan(request, folder))
-    if found is not None:
-        if any(one.run.config.protocol.select_on == "test" for one in planned.runs):
-            found = replace(found, notes=[*found.notes, SELECTED_ON_TEST])
-        write_study_report(folder, as_report(request, folder, chosen, found))
+    runner = chosen_runner(folder, workers, cluster)
+    with alone_with_plan("study", folder, [one.run for one in planned.runs], planned.rehearsed):
+        request = extend(folder, wanted)
+        planned = chosen.plan(request, folder)
+        write_down(folder, request)
+        with PlanProgress(err, folder / layout.LOG, planned.total, planned.done) as progress:
+            failures = chosen.train(request, folder, planned, runner, progress)
+        found = chosen.conclude(request, folder, chosen.plan(request, folder))
+        if found is not None:
+            if any(one.run.config.protocol.select_on == "test" for one in planned.runs):
+                found = replace(found, notes=[*found.notes, SELECTED_ON_TEST])
+            write_study_report(folder, as_report(request, folder, chosen, found))
     if as_json:
         print_json(
             {
