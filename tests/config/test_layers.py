@@ -135,6 +135,11 @@ def test_numbers_may_be_typed_as_people_do(text, value):
         ([], ["train.max_steps=0"], r"train\.max_steps = 0 .*: it must be at least 1\."),
         ([], ["protocol.fold=-1"], r"protocol\.fold = -1 .*: it must be at least 0\."),
         ([], ["data.test_share=2"], r"data\.test_share = 2 .*: it must be (at most|less than) "),
+        ([], ["train.max_steps=true"], r"train\.max_steps = True .*: it must be a whole number\."),
+        ([], ["optim.betas=[0.9]"], r"optim\.betas = \[0\.9\] \(--set .*: it must be a list of 2 numbers\."),
+        ([], ["optim.betas=[]"], r"optim\.betas = \[\] .*: it must be a list of 2 numbers\."),
+        ([], ["optim.betas=[0, 0, 0]"], r"optim\.betas = .*: it must be a list of 2 numbers, not of 3\."),
+        ([], ["optim.betas=0.9"], r"optim\.betas = 0\.9 .*: it must be a list"),
         ([], ["run.compile=maybe"], r"run\.compile = 'maybe' .*: it must be true or false\."),
         ([], ["ccp.mode=sometimes"], r"ccp\.mode = 'sometimes' .*'off'"),
         ([], ["loss.a.b=1"], r"Unknown key 'loss\.a\.b'"),
@@ -236,3 +241,11 @@ def test_paths_are_kept_absolute(tmp_path, monkeypatch):
     assert config.model.weights == str(tmp_path / "home" / "w.pt")
     assert config.run.cache == "/cache"
     assert resolve(["folder"], ["data.root="]).config.data.root == ""
+
+
+@pytest.mark.parametrize("name", ["2024", "1e3", "0x10", "true", "2024-05-01"])
+def test_a_folder_may_have_a_number_s_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert resolve(["folder"], [f"data.root={name}"]).config.data.root == str(tmp_path / name)
+    (tmp_path / "mine.toml").write_text("[data]\nroot = 2024\n")
+    assert resolve(["folder", "mine.toml"]).config.data.root == str(tmp_path / "2024")

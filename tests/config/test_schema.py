@@ -28,6 +28,10 @@ def test_an_unknown_key_is_an_error_in_every_section_but_the_loss():
         "optim.betas=[-0.1, 0.9]",
         "optim.lr=nan",
         "optim.lr=inf",
+        "optim.lr=true",
+        "data.resize=true",
+        "protocol.recall_at=[1, true]",
+        "model.hidden_dim=false",
         "train.patience=-1",
         "ccp.patience=0",
         "run.workers=12345678901",
@@ -46,6 +50,11 @@ def test_an_unknown_key_is_an_error_in_every_section_but_the_loss():
 def test_values_that_would_end_a_run_late_are_refused_at_once(setting):
     with pytest.raises(UserError, match=setting.split("=")[0]):
         resolve(["glyphs", "c2"], [setting])
+
+
+def test_true_and_false_are_taken_where_they_belong():
+    config = resolve(["glyphs", "c2"], ["data.augment=false", "run.compile=true", "model.args.deep=true"]).config
+    assert (config.data.augment, config.run.compile, dict(config.model.args)) == ("none", True, {"deep": True})
 
 
 def test_plain_tables_give_the_same_configuration_again():

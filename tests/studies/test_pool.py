@@ -24,6 +24,7 @@ def test_pool_is_a_grid_of_both_values(ask, tmp_path):
         ("study.pool_per_class=[0]", r"study\.pool_per_class = \[0\].*greater than 0"),
         ("study.pool_per_class=[]", "at least 1 item"),
         ("study.pool_per_class=[4, 1, 4]", r"study\.pool_per_class = \[4, 1, 4\].*name each value once, not 4 twice"),
+        ("study.pool_per_class=[true]", r"study\.pool_per_class = \[True\].*it must be a whole number"),
         ("study.trials=3", "'study.trials'"),
     ],
 )

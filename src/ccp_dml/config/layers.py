@@ -80,7 +80,11 @@ def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | No
 
 
 def absolute(value: Any) -> Any:
-    """Make a path absolute, seen from where the command runs; what is no path, or an empty one, is reported later."""
+    """Make a path absolute, seen from where the command runs; what is no path, or an empty one, is reported later.
+
+    In a file, a folder that is called 2024 may stand without quotes.
+    """
+    value = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
     if not isinstance(value, str) or not value:
         return value
     try:
@@ -160,10 +164,14 @@ def wrong_value(
     first, *others = error.errors()
     place = (str(first["loc"][0]),) if section else tuple(map(str, first["loc"][:2]))
     key = ".".join([section, *place] if section else place)
-    if first["type"] == "missing":
+    is_element = len(first["loc"]) > len(place)
+    if first["type"] == "missing" and not is_element:
         return UserError(f"{key} is not set and has no default: --set {key}=VALUE.")
     origin = "" if origins is None else f" ({origins.get(key, 'default')})"
     reasons = [plain_reason(first)]
+    if first["type"] == "missing":  # of a list with a fixed number of them, the last one tells how many
+        elements = [int(one["loc"][-1]) for one in error.errors() if one["loc"][:-1] == first["loc"][:-1]]
+        reasons = [f"it must be a list of {max(elements) + 1} numbers"]
     for other in others:  # what takes a number or a word has failed as both: pydantic appends the name of the kind
         if other["loc"][:-1] == place and isinstance(other["loc"][-1], str) and reasons[0].startswith(MUST_BE):
             reasons.append(plain_reason(other).removeprefix(MUST_BE))
@@ -187,6 +195,10 @@ def plain_reason(error: Mapping[str, Any]) -> str:
         return f"it must be at most {limits['le']}"
     if kind in ("greater_than", "less_than"):
         return f"it must be {kind.replace('_', ' ')} {limits.get('gt', limits.get('lt'))}"
+    if kind == "tuple_type":
+        return "it must be a list, as in [1, 2]"
+    if kind == "too_long" and limits.get("field_type") == "Tuple":
+        return f"it must be a list of {limits['max_length']} numbers, not of {limits['actual_length']}"
     if kind == "literal_error":
         return f"it must be {limits['expected']}"
     return str(error["msg"])[0].lower() + str(error["msg"])[1:]
@@ -262,7 +274,10 @@ def parse_setting(text: str) -> Layer:
             f"--set {text}: expected KEY=VALUE with a dotted key and no space around =, for example --set {example}."
         )
     section, _, name = key.strip().partition(".")
-    return Layer(f"{SETTING}{key.strip()}", {section: {name: parse_value(value.strip())}})
+    parsed = parse_value(value.strip())
+    if key.strip() in PATHS and not isinstance(parsed, str):
+        parsed = value.strip()  # a folder may be called 2024, or 1e3
+    return Layer(f"{SETTING}{key.strip()}", {section: {name: parsed}})
 
 
 def parse_value(text: str) -> Any:

@@ -1,7 +1,7 @@
 """Every setting of a run, with its type, its range and its default. The defaults are the MLRC protocol's."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Hashable, Mapping
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -34,10 +34,28 @@ Arguments = Annotated[
 LoggerName = Literal["none", "tensorboard", "csv", "mlflow", "wandb"]
 
 
+def _kinds_in(annotation: Any) -> set[Any]:
+    """Collect the types that an annotation is made of."""
+    return {annotation}.union(*map(_kinds_in, get_args(annotation))) if isinstance(annotation, Hashable) else set()
+
+
+def _spelt_out(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_spelt_out(one) for one in value]
+    return str(value).lower() if isinstance(value, bool) else value
+
+
 class ConfigSection(BaseModel):
     """A part of the configuration; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_number_is_true(cls, value: Any, checked: ValidationInfo) -> Any:
+        """Spell true and false out where numbers belong: pydantic would take them for 1 and 0."""
+        kinds = _kinds_in(cls.model_fields[str(checked.field_name)].annotation)
+        return _spelt_out(value) if kinds & {int, float} and bool not in kinds else value
 
 
 class DataConfig(ConfigSection):

@@ -32,6 +32,7 @@ def test_the_papers_ranges(tmp_path):
     ("setting", "message"),
     [
         ("study.weight=[1, 1]", r"weight must be \[lowest, highest\]"),
+        ("study.weight=[1e-3]", r"study\.weight = \[0\.001\] .*: it must be a list of 2 numbers\."),
         ("study.trials=0", r"study\.trials = 0 .*at least 1"),
     ],
 )
