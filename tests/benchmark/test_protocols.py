@@ -116,6 +116,35 @@ def test_methods_share_settings_that_do_not_choose_them(tmp_path):
     assert {one.run.config.ccp.mode for one in planned} == {"off", "alternating"}
 
 
+@pytest.mark.parametrize("plan", [plan_mlrc, plan_conventional])
+@pytest.mark.parametrize(
+    ("text", "key", "its", "theirs"),
+    [
+        ("[data]\nclasses = 9", "data.classes", "9", "unset"),
+        ("[data]\ntest_share = 0.2", "data.test_share", "0.2", "0.5"),
+        ("[run]\nseed = 7", "run.seed", "7", "0"),
+        ("[protocol]\nfolds = 3", "protocol.folds", "3", "4"),
+        ('[protocol]\nhold_out = "images"', "protocol.hold_out", "images", "classes"),
+    ],
+)
+def test_a_method_with_data_folds_or_seeds_of_its_own_is_refused(plan, text, key, its, theirs, tmp_path):
+    other = tmp_path / "other.toml"
+    other.write_text(f'extends = "c2"\n{text}\n')
+    for methods in (("c2", str(other)), (str(other), "c2")):
+        with pytest.raises(UserError) as error:
+            plan(mlrc(methods=methods), tmp_path)
+        assert f"in {other} {key} is {its}, in c2 it is {theirs}, so that" in str(error.value)
+        assert f"--set {key}=VALUE" in str(error.value)
+
+
+def test_methods_may_share_seeds_of_their_files_and_differ_in_how_they_see_images(tmp_path):
+    names = [tmp_path / f"{name}.toml" for name in "ab"]
+    for name in names:
+        name.write_text('extends = "c2"\n[run]\nseed = 7\n')
+    planned = plan_mlrc(mlrc(methods=tuple(map(str, names))), tmp_path)
+    assert [one.run.config.run.seed for one in planned] == [7, 8, 9, 10] * 2
+
+
 def embedded(seed, with_gallery=False):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(5).repeat_interleave(4)

@@ -11,17 +11,40 @@ from typing import Any
 import torch
 
 from ccp_dml.benchmark.request import BenchmarkRun
-from ccp_dml.config.layers import resolve
+from ccp_dml.config.layers import flatten, resolve
 from ccp_dml.config.recipes import recipe_label, shipped_recipes
 from ccp_dml.errors import UserError
 from ccp_dml.plans.plan import plan_run, refuse_other_method, state_of
 from ccp_dml.records.benchmark_folder import BenchmarkRequest, read_ensemble, write_ensemble
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
+from ccp_dml.records.logbook import WHAT_IS_TESTED
 from ccp_dml.runs.scoring import concatenate, score_embeddings
+
+SHARED = (*WHAT_IS_TESTED, "protocol.folds", "protocol.fold", "protocol.hold_out", "run.seed")
+"""Keys that all methods have in common: tables compare them in pairs of runs with equal data, fold and seed."""
+
+
+def refuse_other_pairs(request: BenchmarkRequest) -> None:
+    """Raise if methods would be tested on different classes, or trained with different folds or seeds."""
+    found = {}
+    for method in request.methods:
+        settings = dict(flatten(resolve([request.data, method], request.settings).config.as_tables()))
+        found[method] = {key: settings.get(key, "unset") for key in SHARED}
+    first, *others = found
+    for method in others:
+        own, other = (method, first) if method.endswith(".toml") else (first, method)  # shipped ones set none of these
+        for key in SHARED:
+            if found[own][key] != found[other][key]:
+                raise UserError(
+                    f"--methods: in {own} {key} is {found[own][key]}, in {other} it is {found[other][key]}, so that "
+                    "their runs are no pairs of equal data, fold and seed; take it out of the method's file, and give "
+                    f"it to all methods with --set {key}=VALUE if it is meant."
+                )
 
 
 def plan_mlrc(request: BenchmarkRequest, folder: Path) -> list[BenchmarkRun]:
     """Plan all runs, repeat by repeat, so that every method has some result early."""
+    refuse_other_pairs(request)
     return [
         planned
         for repeat in range(request.repeats)
@@ -78,6 +101,7 @@ RECIPE = "conventional"
 
 def plan_conventional(request: BenchmarkRequest, folder: Path) -> list[BenchmarkRun]:
     """Plan all runs, repeat by repeat. The protocol's recipe comes after the method's: it decides the batch's shape."""
+    refuse_other_pairs(request)
     planned = []
     for repeat in range(request.repeats):
         for method in request.methods:
