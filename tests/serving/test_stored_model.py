@@ -41,7 +41,7 @@ def test_a_saved_frozen_model_needs_no_backbone_file(make_frozen_run, backbone_w
     run.save(tmp_path / "saved")
     weights.unlink()
     np.testing.assert_array_equal(ccp.load(tmp_path / "saved").embed(photos), run.embed(photos))
-    with pytest.raises(UserError, match="there is no weights file"):
+    with pytest.raises(UserError, match=r"there is no weights file .*weights\.safetensors: set model\.weights=FILE"):
         ccp.load(folder)
     moved = ccp.load(folder, settings=[f"model.weights={backbone_weights}"])
     assert moved.digest == run.digest

@@ -74,14 +74,16 @@ def without_prefix(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a file by name. A pickle that would run code is refused."""
     if not path.is_file():
-        raise UserError(f"there is no weights file {path}: check `weights`")
+        raise UserError(f"there is no weights file {path}: set `weights`=FILE to where it is now")
     try:
         if path.suffix == ".safetensors":
             content: object = load_file(path)
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"the weights file {path} cannot be read ({error}): check `weights`") from error
+        raise UserError(
+            f"the weights file {path} cannot be read ({error}): repair it, or set `weights`=FILE to another copy"
+        ) from error
     except Exception as error:  # a damaged pickle can fail anywhere in the unpickler
         raise UserError(
             f"{path} is no plain state dict: it is damaged, of another format, or holds objects that need code to load "

@@ -49,6 +49,7 @@ def build_network(model: ModelConfig, data: LabelledSet | None, seed: int) -> Em
     return network
 
 
+@naming_keys("model")
 def build_network_for(
     model: ModelConfig, width: int | None, seed: int, own_backbone: Callable[..., nn.Module] | None = None
 ) -> Embedder:

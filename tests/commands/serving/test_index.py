@@ -94,6 +94,30 @@ def test_a_table_knows_better_than_vectors_what_is_true_of_an_image(photo_run, p
     assert (item.label, item.attributes) == ("wren", {"year": 2020, "place": "Wald"})
 
 
+def test_a_backbone_whose_file_has_moved_is_named_with_set(
+    make_frozen_run, backbone_weights, photos, tmp_path, capsys, monkeypatch
+):
+    weights = shutil.copy(backbone_weights, tmp_path / "weights.safetensors")
+    run, _ = make_frozen_run(f"model.weights={weights}")
+    index = str(tmp_path / "x.index")
+    served = []
+    monkeypatch.setattr("ccp_dml.commands.serving.serve.run_server", lambda app, *_: served.append(app))
+    build = ["index", str(run), str(photos / "class_00"), "--out", index]
+    assert main(build) == 0
+    weights.unlink()
+    for arguments in (
+        build,
+        ["index", "refresh", index],
+        ["search", index, str(photos / "class_00" / "0.png")],
+        ["serve", index, "--port", "0"],
+        ["serve", str(run), "--port", "0"],
+    ):
+        assert main(arguments) == 2
+        assert "set model.weights=FILE to where it is now" in " ".join(capsys.readouterr().err.split())
+        assert main([*arguments, "--set", f"model.weights={backbone_weights}"]) == 0
+    assert len(served) == 2
+
+
 def test_vectors_of_another_model_are_refused(photo_run, frozen_run, photos, tmp_path, capsys):
     vectors = tmp_path / "v.npz"
     assert main(["embed", str(photo_run[0]), str(photos / "class_00"), "--out", str(vectors)]) == 0

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Group, Json, TrustCode, err, out, print_json, take_termination_as_interrupt
+from ccp_dml.commands.console import (
+    Group,
+    Json,
+    Settings,
+    TrustCode,
+    err,
+    out,
+    print_json,
+    take_termination_as_interrupt,
+)
 from ccp_dml.errors import UserError, listing
 
 if TYPE_CHECKING:
@@ -55,6 +64,7 @@ def build(
         ),
     ] = None,
     device: Device = "auto",
+    settings: Settings = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Embed images and store them for search, or add them to an index that is there already.
@@ -79,7 +89,7 @@ def build(
     if approximate is not None and kind is None:
         raise UserError(f"--approximate {approximate} is unknown; give {' or '.join(KINDS)}.")
     listed = list_images([given for given in images if not given.endswith(".npz")])
-    network = load(model, device, trust_code=trust_code)
+    network = load(model, device, settings=settings or [], trust_code=trust_code)
     stored = [read_vectors(Path(given), network) for given in images if given.endswith(".npz")]
     # What a file of vectors knew is older than what is listed now, which wins.
     listed = each_once([*(image for vectors in stored for image in vectors.images), *listed])
@@ -97,6 +107,7 @@ def refresh(
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Remove images whose file is gone.")] = False,
     model: ModelOption = None,
     device: Device = "auto",
+    settings: Settings = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Look at every indexed file again, and embed those that have changed.
@@ -110,7 +121,7 @@ def refresh(
     from ccp_dml.serving.search import index_writer
     from ccp_dml.serving.search.index_store import read_manifest
 
-    network = load_pinned(read_manifest(folder).model, model, str(folder), device, trust_code)
+    network = load_pinned(read_manifest(folder).model, model, str(folder), device, settings, trust_code)
     with _embedding(folder) as progress:
         changes = index_writer.refresh(folder, network, drop_missing, progress)
     _print_changes(folder, changes)
@@ -214,15 +225,20 @@ def push(
         out.print(line, soft_wrap=True)
 
 
-def load_pinned(pinned: Any, given: Path | None, name: str, device: str, trust_code: bool) -> "EmbeddingModel":
-    """Load the model that an index was made with, from where it was or from where it is said to be now."""
+def load_pinned(
+    pinned: Any, given: Path | None, name: str, device: str, settings: list[str] | None, trust_code: bool
+) -> "EmbeddingModel":
+    """Load the model that an index was made with, from where it was or from where it is said to be now.
+
+    `settings` may say where files of a run have gone, as for `load`.
+    """
     from ccp_dml.serving.search.gallery import refuse_other_model
     from ccp_dml.serving.stored_model import load
 
     path = Path(pinned.path) if given is None else given
     if given is None and not path.exists():
         raise UserError(f"The model of {name} is no longer at {path}; say where it is with --model MODEL.")
-    model = load(path, device, trust_code=trust_code)
+    model = load(path, device, settings=settings or [], trust_code=trust_code)
     refuse_other_model(pinned, model.digest, str(path), name)
     return model
 

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ccp_dml.commands.console import Json, TrustCode, out, print_json
+from ccp_dml.commands.console import Json, Settings, TrustCode, out, print_json
 from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
 from ccp_dml.errors import UserError
 
@@ -31,6 +31,7 @@ def search(
     force: Annotated[bool, typer.Option("--force", help="Let the page replace a file of another program.")] = False,
     model: ModelOption = None,
     device: Device = "auto",
+    settings: Settings = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Find the indexed images that are nearest to a picture.
@@ -54,7 +55,7 @@ def search(
     gallery = open_gallery(index)
     if gallery.warning is not None:
         warn(gallery.warning)
-    network = load_pinned(gallery.model, model, index, device, trust_code)
+    network = load_pinned(gallery.model, model, index, device, settings, trust_code)
     threshold = None if within is None else network.match_threshold(within)
     vectors = network.comparable(network.embed([query]))
     (hits,) = gallery.search(vectors, k, where)

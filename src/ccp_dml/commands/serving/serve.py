@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import TrustCode, out
+from ccp_dml.commands.console import Settings, TrustCode, out
 from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
 from ccp_dml.errors import UserError
 
@@ -33,6 +33,7 @@ def serve(
     map_kind: Annotated[str, typer.Option("--map", metavar="tsne|pca", help="How the map is drawn.")] = "tsne",
     model: ModelOption = None,
     device: Device = "auto",
+    settings: Settings = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Answer queries of programs, and show a search page, until Ctrl-C.
@@ -52,7 +53,7 @@ def serve(
     except ImportError as error:
         raise UserError(f"The server needs {error.name}: pip install 'ccp-dml[serve]'.") from None
     with _listening(host, port) as listener:
-        app = _app_of(what, host, model, device, map_kind == "tsne", trust_code)
+        app = _app_of(what, host, model, device, map_kind == "tsne", settings, trust_code)
         run_server(app, listener, lambda: _announce(host, listener.getsockname()[1]))
 
 
@@ -116,7 +117,15 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def _app_of(what: str, host: str, model: Path | None, device: str, with_tsne: bool, trust_code: bool) -> "FastAPI":
+def _app_of(
+    what: str,
+    host: str,
+    model: Path | None,
+    device: str,
+    with_tsne: bool,
+    settings: list[str] | None,
+    trust_code: bool,
+) -> "FastAPI":
     from ccp_dml.serving.search.index_store import is_index
     from ccp_dml.serving.search.vector_engine import is_address, open_gallery
     from ccp_dml.serving.stored_model import load
@@ -129,9 +138,9 @@ def _app_of(what: str, host: str, model: Path | None, device: str, with_tsne: bo
         gallery = open_gallery(what)
         if gallery.warning is not None:
             warn(gallery.warning)
-        network = load_pinned(gallery.model, model, what, device, trust_code)
+        network = load_pinned(gallery.model, model, what, device, settings, trust_code)
     elif path.is_dir():
-        network = load(path, device, trust_code=trust_code)
+        network = load(path, device, settings=settings or [], trust_code=trust_code)
     else:
         raise UserError(f"There is no model or index {what}; give a run, an exported model, or what `ccp index` wrote.")
     return make_app(network, gallery, hosts, with_tsne)
