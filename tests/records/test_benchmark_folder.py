@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.records.benchmark_folder import (
     BenchmarkFolder,
     BenchmarkRequest,
+    Protocol,
     is_benchmark,
     read_ensemble,
     read_request,
@@ -46,6 +48,26 @@ def test_runs_are_found_by_method_and_the_command_repeats_all(write_run: Callabl
         "ccp benchmark mlrc --data cub --methods c2,c2-ccp --repeats 2 --set 'data.root=/my birds' --set optim.lr=1 "
         f"--set 'optim.lr = 2' --out {tmp_path}"
     )
+
+
+def test_copies_of_runs_are_no_runs_of_the_benchmark(write_run: Callable[..., Path], tmp_path: Path) -> None:
+    write_request(tmp_path, REQUEST)
+    folds = [f"c2/repeat{repeat}/fold{fold}" for repeat in (0, 1) for fold in (2, 10)]
+    copies = ("repeat0/fold2 (copy)", "repeat0/fold2/again", "repeat0/fold02", "repeat0 (copy)/fold2", "repeat2/fold2")
+    for name in (*folds, *(f"c2/{copy}" for copy in copies)):
+        write_run(tmp_path / name)
+    (tmp_path / "c2-ccp" / "repeat0" / "fold0").mkdir(parents=True)  # killed before it began
+    assert list(BenchmarkFolder.read(tmp_path).runs) == folds
+
+
+@pytest.mark.parametrize(("protocol", "name"), [("mlrc", "mine[1]/repeat0/fold0"), ("conventional", "mine[1]/repeat0")])
+def test_runs_of_a_method_are_found_whatever_its_file_is_called(
+    write_run: Callable[..., Path], tmp_path: Path, protocol: Protocol, name: str
+) -> None:
+    write_request(tmp_path, replace(REQUEST, protocol=protocol, methods=("x/mine[1].toml",)))
+    write_run(tmp_path / name)
+    assert list(BenchmarkFolder.read(tmp_path).methods()) == ["mine[1]"]
+    assert list(BenchmarkFolder.read(tmp_path).runs) == [name]
 
 
 def test_a_folder_of_something_else_and_a_damaged_request_are_named(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from ccp_dml.runs.scoring import (
     load_network,
     pass_features_through,
     refuse_different_data,
+    repeated_trainings,
     score_embeddings,
     score_raw_backbone,
 )
@@ -62,9 +63,25 @@ def test_runs_of_other_data_are_not_scored_together():
     first = of("data.root=x")
     how_it_trains = of("data.root=x", "data.augment=none", "data.crop=160", "data.resize=182", "data.views=3")
     refuse_different_data({"a": first, "b": first, "c": how_it_trains})
-    for setting in ("data.root=y", "data.classes=3", "data.test_share=0.2", "data.skip_broken=true"):
+    for setting in (
+        "data.root=y",
+        "data.classes=3",
+        "data.test_share=0.2",
+        "data.skip_broken=true",
+        "data.drop_small_classes=true",
+    ):
         with pytest.raises(UserError, match=rf"c has another test half than a \({setting.partition('=')[0]} = "):
             refuse_different_data({"a": first, "b": first, "c": of("data.root=x", setting)})
+
+
+def test_a_training_that_is_given_twice_is_told():
+    def of(*settings):
+        return resolve(["folder", "c2"], ["data.root=x", *settings]).config
+
+    others = {setting: of(setting) for setting in ("run.seed=1", "protocol.fold=1", "optim.lr=0.5", "model.weights=y")}
+    assert repeated_trainings({"a": of(), **others}) == []
+    (note,) = repeated_trainings({"a": of(), **others, "copy": of("run.device=cpu")})
+    assert note.startswith("copy has the settings, fold and seed of a: mean, spread and ensemble count one training")
 
 
 def test_a_finished_run_embeds_as_it_did_at_its_end(photo_run):

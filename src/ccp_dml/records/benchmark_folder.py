@@ -1,6 +1,7 @@
 """Read and write what `ccp benchmark` keeps: its request, the scores of ensembles, and the folders of its runs."""
 
 import base64
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from ccp_dml.records import layout
 from ccp_dml.records.benchmark_table import BenchmarkTable, read_table
 from ccp_dml.records.documents import read_json
 from ccp_dml.records.folder_request import BENCHMARK_REQUEST
-from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.records.run_folder import RunFolder, is_run
 
 Protocol = Literal["mlrc", "conventional"]
+
+FOLD = re.compile("fold(0|[1-9][0-9]*)")  # how many there are is known to the runs' settings alone
 
 
 @dataclass(frozen=True)
@@ -106,14 +109,12 @@ class BenchmarkFolder:
         request = read_request(path)
         if request is None:
             raise UserError(f"{path} holds no benchmark (no {layout.BENCHMARK} in it); give a benchmark's folder.")
-        methods = [recipe_label(method) for method in request.methods]
-        configs = [file for method in methods for file in sorted(path.glob(f"{method}/repeat*/**/{layout.CONFIG}"))]
         return cls(
             path=path,
             request=request,
             table=read_table(path),
             figure=_svg_uri(path / layout.IMPROVEMENT_SVG),
-            runs={file.parent.relative_to(path).as_posix(): RunFolder.read(file.parent) for file in configs},
+            runs={name: RunFolder.read(path / name) for name in _runs_of(request, path)},
         )
 
     @property
@@ -134,6 +135,21 @@ class BenchmarkFolder:
         options += ["--repeats", str(request.repeats)]
         options += [part for setting in request.settings for part in ("--set", setting)]
         return shlex.join(["ccp", "benchmark", request.protocol, *options, "--out", str(self.path)])
+
+
+def _runs_of(request: BenchmarkRequest, path: Path) -> list[str]:
+    """Name the runs of a request that have begun in `path`; copies and other folders beside them are not among them."""
+    repeats = [
+        f"{recipe_label(method)}/repeat{repeat}" for method in request.methods for repeat in range(request.repeats)
+    ]
+    if request.protocol == "conventional":
+        return [name for name in repeats if is_run(path / name)]
+    found = []
+    for name in repeats:
+        entries = (path / name).iterdir() if (path / name).is_dir() else ()
+        folds = sorted(int(match[1]) for entry in entries if (match := FOLD.fullmatch(entry.name)))
+        found += [run for fold in folds if is_run(path / (run := f"{name}/fold{fold}"))]
+    return found
 
 
 def _svg_uri(path: Path) -> str | None:

@@ -20,7 +20,7 @@ from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.embeddings import EmbeddedTest
-from ccp_dml.records.logbook import WHAT_IS_TESTED, Logbook
+from ccp_dml.records.logbook import WHAT_IS_TESTED, Logbook, settings_digest
 from ccp_dml.runs.build import build_network, start_head, weights_note
 from ccp_dml.runs.datasets import build_data, remember_last
 from ccp_dml.runs.devices import build_fabric
@@ -72,6 +72,8 @@ def evaluate_runs(
         embedded[name] = embed_test(config, load_network(book, config, seen), seen)
         for note in book.notes:
             watcher.note(note)
+    for note in repeated_trainings({name: config for name, (_, config) in runs.items()}):
+        watcher.note(note)
     recall_at = next(iter(runs.values()))[1].protocol.recall_at
     scores = {name: score_embeddings(parts, recall_at) for name, parts in embedded.items()}
     if len(runs) == 1:
@@ -97,6 +99,20 @@ def concatenate(parts: Sequence[EmbeddedTest]) -> EmbeddedTest:
 
     references = [part.references for part in parts if part.references is not None]
     return EmbeddedTest(joined([part.queries for part in parts]), joined(references) if references else None)
+
+
+def repeated_trainings(runs: Mapping[str, Config]) -> list[str]:
+    """Say which runs are one training, copied or repeated: no chance is between them that a mean could tell of."""
+    first_of: dict[tuple[str, str | None], str] = {}
+    notes = []
+    for name, config in runs.items():
+        first = first_of.setdefault((settings_digest(config), config.model.weights), name)
+        if first != name:
+            notes.append(
+                f"{name} has the settings, fold and seed of {first}: mean, spread and ensemble count one training more "
+                "than once; leave one of them out."
+            )
+    return notes
 
 
 def refuse_different_data(runs: Mapping[str, DataConfig]) -> None:
