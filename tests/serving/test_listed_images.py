@@ -70,6 +70,26 @@ def test_a_table_gives_attributes_numbers_where_all_are_numbers(tree):
     assert shown(list_images([table]), tree) == [("wren/1.jpg", "wren", {"mass": 1.5})]
 
 
+def test_a_table_with_tabs_may_be_called_so(tree):
+    table = tree / "list.tsv"
+    table.write_text("path\tplace\nwren/1.jpg\tWald, Berge\n")
+    assert shown(list_images([table]), tree) == [("wren/1.jpg", None, {"place": "Wald, Berge"})]
+    table.write_text("path\nwren, female/2.jpg\nwren/1.jpg\n")
+    assert shown(list_images([table]), tree)[0] == ("wren, female/2.jpg", None, {})
+
+
+def test_where_relative_paths_start_is_said_if_none_of_them_leads_anywhere(tree):
+    table = tree / "tables" / "list.csv"
+    table.parent.mkdir()
+    table.write_text("path\nbirds/wren/1.jpg\n")
+    with pytest.raises(UserError, match=rf"'birds/wren/1.jpg' in row 2; .* start at its own folder, {table.parent}\."):
+        list_images([table])
+    table.write_text(f"path\n{tree / 'gone.jpg'}\n")  # it is plain where this one is expected
+    assert len(list_images([table])) == 1
+    table.write_text("path\ngone.jpg\n../wren/1.jpg\n")  # what is missing here and there is said by who reads it
+    assert len(list_images([table])) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -78,6 +98,8 @@ def test_a_table_gives_attributes_numbers_where_all_are_numbers(tree):
         ("path,class\na.jpg,1\n", "column 'class', which means the label"),
         ("path,label\na.jpg,x,y\n", "3 cells in row 2"),
         ("path,label\n,x\n", "empty cell in row 2"),
+        ("label,path\nx,a.jpg\nx\n", "empty cell in row 3, column 'path'"),
+        ("path,label\n", "no rows below its header"),
         ('path\n"a\n', "not a proper CSV"),
         ("", "no column 'path'"),
     ],

@@ -14,6 +14,8 @@ from ccp_dml.data.splits import SPLITS
 from ccp_dml.errors import UserError, listing
 from ccp_dml.serving.search.where import COLUMNS, Value
 
+TABLES = (".csv", ".tsv")
+
 
 @dataclass(frozen=True)
 class ListedImage:
@@ -39,7 +41,7 @@ def list_images(inputs: Sequence[str | Path]) -> list[ListedImage]:
     """List all images that `inputs` name, each once, in the order of the inputs.
 
     A folder gives all images below it: the first subfolder is the label (below `train` and `test`, the second one, and
-    `split` says which), further subfolders are the attribute `folder`. A CSV file has the columns `path` and perhaps
+    `split` says which), further subfolders are the attribute `folder`. A table has the columns `path` and perhaps
     `label`; all others are attributes. Single files and patterns have no label.
     """
     return each_once(image for given in inputs for image in _listed(str(given)))
@@ -66,7 +68,7 @@ def _listed(given: str) -> list[ListedImage]:
         if not images:
             raise UserError(f"{given} has no images below it ({', '.join(sorted(SUFFIXES))}).")
         return images
-    if path.suffix.lower() == ".csv":
+    if path.suffix.lower() in TABLES:
         return _of_table(path)
     if path.is_file():
         return [ListedImage(absolute(path))]
@@ -98,10 +100,10 @@ def _of_folder(folder: Path) -> list[ListedImage]:
 
 
 def _of_table(file: Path) -> list[ListedImage]:
-    """Read the rows of a CSV file; relative paths start at its folder."""
+    """Read the rows of a CSV file, or of one with tabs; relative paths start at its folder."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as handle:
-            delimiter = delimiter_of(handle.readline())
+            delimiter = "\t" if file.suffix.lower() == ".tsv" else delimiter_of(handle.readline())
             handle.seek(0)
             rows = [row for row in csv.reader(handle, delimiter=delimiter, strict=True) if row]
     except FileNotFoundError:
@@ -115,6 +117,8 @@ def _of_table(file: Path) -> list[ListedImage]:
         raise UserError(f"{file} has several columns {listing(repeated)}; give each column a name of its own.")
     if taken := [name for name in header if name in COLUMNS and name not in ("path", "label")]:
         raise UserError(f"{file} has a column {taken[0]!r}, which means the label in conditions; rename it.")
+    if len(rows) == 1:
+        raise UserError(f"{file} has no rows below its header; add images.")
     for number, row in enumerate(rows[1:], start=2):
         if len(row) > len(header):
             raise UserError(
@@ -126,10 +130,16 @@ def _of_table(file: Path) -> list[ListedImage]:
     }
     images = []
     for number, cell in enumerate(cells):
-        if not cell["path"]:
+        if not cell.get("path"):
             raise UserError(f"{file} has an empty cell in row {number + 2}, column 'path'; fill it in.")
         attributes = {name: value for name in values if (value := values[name][number]) is not None}
         images.append(ListedImage(absolute(file.parent / cell["path"]), cell.get("label") or None, attributes))
+    is_relative = any(not Path(cell["path"]).expanduser().is_absolute() for cell in cells)
+    if is_relative and not any(os.path.exists(image.path) for image in images):
+        raise UserError(
+            f"{file} names no image that is there, such as {cells[0]['path']!r} in row 2; relative paths start at its "
+            f"own folder, {absolute(file.parent)}. Correct them, or move the table."
+        )
     return images
 
 
