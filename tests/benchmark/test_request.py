@@ -63,6 +63,16 @@ def test_more_methods_and_repeats_extend(tmp_path):
     assert extend(tmp_path, replace(BENCHMARK, repeats=3)).repeats == 3
 
 
+def test_an_earlier_method_whose_file_is_gone_is_named_as_such(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text("")
+    write_request(tmp_path, replace(BENCHMARK, methods=("c2", str(mine))))
+    assert extend(tmp_path, BENCHMARK).methods == ("c2", str(mine))
+    mine.unlink()
+    with pytest.raises(UserError, match=r"has the method '.*mine\.toml' of an earlier command, .*: restore it"):
+        extend(tmp_path, BENCHMARK)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -1,6 +1,5 @@
 """What a benchmark keeps on disk: its request, its runs, and the scores of its ensembles."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -78,14 +77,33 @@ def test_a_folder_of_something_else_and_a_damaged_request_are_named(tmp_path: Pa
         read_request(tmp_path)
 
 
-def test_an_ensemble_is_as_new_as_its_models(tmp_path: Path) -> None:
+@pytest.fixture
+def ensemble(tmp_path: Path) -> list[Path]:
+    """The folders of two models, beside the scores of their ensemble."""
     folds = [tmp_path / "fold0", tmp_path / "fold1"]
     for fold in folds:
         fold.mkdir()
         (fold / "result.json").write_text("{}")
     assert read_ensemble(folds) is None
-    write_ensemble(folds, {"map_at_r": 0.5}, ["fold0", "fold1"])
-    assert read_ensemble(folds) == {"map_at_r": 0.5}
-    later = (tmp_path / "ensemble.json").stat().st_mtime + 10
-    os.utime(folds[1] / "result.json", (later, later))
-    assert read_ensemble(folds) is None
+    write_ensemble(folds, {"map_at_r": 0.5, "recall_at": {"1": 0.1}}, ["fold0", "fold1"])
+    assert read_ensemble(folds) == {"map_at_r": 0.5, "recall_at": {"1": 0.1}}
+    return folds
+
+
+def test_an_ensemble_belongs_to_the_results_of_its_models(ensemble: list[Path]) -> None:
+    (ensemble[1] / "result.json").write_text('{"test": {}}')
+    assert read_ensemble(ensemble) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "", "[]", '{"test": {"map_at_r": 0.9}}', '{"test": 3, "digest": ""}', '{"test": {}, "digest": null}']
+)
+def test_scores_of_an_ensemble_that_nobody_computed_are_not_read(ensemble: list[Path], text: str) -> None:
+    (ensemble[0].parent / "ensemble.json").write_text(text)
+    assert read_ensemble(ensemble) is None
+
+
+def test_a_changed_score_of_an_ensemble_is_not_read(ensemble: list[Path]) -> None:
+    file = ensemble[0].parent / "ensemble.json"
+    file.write_text(file.read_text().replace("0.5", "0.9"))
+    assert read_ensemble(ensemble) is None

@@ -28,3 +28,8 @@ def test_a_file_without_queries_is_named(tmp_path):
     )
     with pytest.raises(UserError, match="holds no queries; delete the folder and train again"):
         load_embedded(tmp_path)
+
+
+def test_a_missing_file_is_named_with_what_brings_it_back(tmp_path):
+    with pytest.raises(UserError, match=r"test_embeddings\.safetensors is missing; restore it, or delete result\.json"):
+        load_embedded(tmp_path)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ccp_dml.config.recipes import parse_methods, recipe_label
+from ccp_dml.config.recipes import is_recipe_file, parse_methods, recipe_label, shipped_recipes
+from ccp_dml.errors import UserError
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.records.benchmark_folder import BenchmarkRequest, read_request
 from ccp_dml.records.folder_request import BENCHMARK_REQUEST
@@ -32,6 +33,12 @@ def extend(folder: Path, wanted: BenchmarkRequest) -> BenchmarkRequest:
     for name in ("protocol", "data"):
         BENCHMARK_REQUEST.refuse_other(folder, name, getattr(before, name), getattr(wanted, name))
     BENCHMARK_REQUEST.refuse_other_settings(folder, before.settings, wanted.settings)
+    for method in before.methods:
+        if method not in shipped_recipes("methods") and not is_recipe_file(method):
+            raise UserError(
+                f"{folder} has the method {method!r} of an earlier command, and there is no such file, seen from the "
+                "current folder: restore it, or give --out another folder."
+            )
     methods = tuple(dict.fromkeys(before.methods + wanted.methods))
     parse_methods(",".join(methods))  # raises for two files of the same name, which would share a folder
     return replace(wanted, methods=methods, repeats=max(before.repeats, wanted.repeats))

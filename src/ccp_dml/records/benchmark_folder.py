@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 
 from ccp_dml.config.recipes import recipe_label
 from ccp_dml.errors import UserError
-from ccp_dml.foundation.files import write_json
+from ccp_dml.foundation.digests import digest, file_digest
+from ccp_dml.foundation.files import as_json, write_json
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_table import BenchmarkTable, read_table
 from ccp_dml.records.documents import read_json
@@ -80,17 +81,27 @@ def write_request(folder: Path, request: BenchmarkRequest) -> None:
 
 def write_ensemble(folds: Sequence[Path], scores: dict[str, Any], models: Sequence[str]) -> None:
     """Write the test scores of the ensemble of `models` beside their folders `folds`."""
-    write_json(folds[0].parent / layout.ENSEMBLE, {"test": scores, "models": list(models)})
+    seal = _ensemble_seal(folds, scores)
+    write_json(folds[0].parent / layout.ENSEMBLE, {"test": scores, "models": list(models), "digest": seal})
 
 
 def read_ensemble(folds: Sequence[Path]) -> dict[str, Any] | None:
-    """Read the test scores of the ensemble of the runs in `folds`; None where a run has a newer result, or none yet."""
-    file = folds[0].parent / layout.ENSEMBLE
-    written = [(fold / layout.RESULT).stat().st_mtime_ns for fold in folds]
-    if not file.is_file() or file.stat().st_mtime_ns < max(written):
+    """Read the test scores of the ensemble of the runs in `folds`.
+
+    None where there are none, or none that were computed from the results that these runs have now.
+    """
+    try:
+        ensemble = read_json(folds[0].parent / layout.ENSEMBLE) or {}
+    except UserError:  # damaged: it is computed anew
         return None
-    ensemble = read_json(file, remedy="delete it, and repeat the benchmark's command")
-    return None if ensemble is None else ensemble["test"]
+    scores = ensemble.get("test")
+    is_whole = isinstance(scores, dict) and ensemble.get("digest") == _ensemble_seal(folds, scores)
+    return scores if is_whole else None
+
+
+def _ensemble_seal(folds: Sequence[Path], scores: dict[str, Any]) -> str:
+    """Digest scores together with the results of the models that they belong to."""
+    return digest(as_json(scores), *(file_digest(fold / layout.RESULT) for fold in folds))
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,11 @@ def save_embedded(folder: Path, test: EmbeddedTest) -> None:
 def load_embedded(folder: Path) -> EmbeddedTest:
     """Read what `save_embedded` wrote."""
     file = folder / layout.TEST_EMBEDDINGS
+    if not file.is_file():
+        raise UserError(
+            f"{file} is missing; restore it, or delete {layout.RESULT} beside it and repeat the command that trained "
+            "the run, which scores it again."
+        )
     tensors = load_weights(file)
     queries, references = (
         (tensors[f"{side}.embeddings"], tensors[f"{side}.labels"]) if f"{side}.labels" in tensors else None
