@@ -70,6 +70,32 @@ def test_a_table_gives_attributes_numbers_where_all_are_numbers(tree):
     assert shown(list_images([table]), tree) == [("wren/1.jpg", "wren", {"mass": 1.5})]
 
 
+@pytest.mark.parametrize(
+    "codes",
+    [
+        ["1_2", "12"],
+        ["00123", "0123"],
+        ["12e4", "3"],
+        ["12345678901234567890", "12345678901234567891"],
+        ["9007199254740992", "9007199254740993"],
+        ["+1", "1"],
+        ["inf", "1"],
+        ["\u0664", "1"],  # a digit elsewhere
+    ],
+)
+def test_codes_stay_as_they_are_written(tree, codes):
+    table = tree / "list.csv"
+    table.write_text(f"path,code\nwren/1.jpg,{codes[0]}\nowl/3.jpg,{codes[1]}\n", encoding="utf-8")
+    assert [image.attributes["code"] for image in list_images([table])] == codes
+
+
+def test_plain_numbers_are_numbers(tree):
+    table = tree / "list.csv"
+    table.write_text("path,a,b\nwren/1.jpg,-12,0.50\nowl/3.jpg,9007199254740991,2.0\nloose.jpg,0,\n")
+    found = [list(image.attributes.values()) for image in list_images([table])]
+    assert found == [[-12, 0.5], [9007199254740991, 2], [0]]
+
+
 def test_a_table_with_tabs_may_be_called_so(tree):
     table = tree / "list.tsv"
     table.write_text("path\tplace\nwren/1.jpg\tWald, Berge\n")

@@ -3,6 +3,7 @@
 import csv
 import glob
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from ccp_dml.errors import UserError, listing
 from ccp_dml.serving.search.where import COLUMNS, Value
 
 TABLES = (".csv", ".tsv")
+PLAIN_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -144,17 +146,16 @@ def _of_table(file: Path) -> list[ListedImage]:
 
 
 def _column_values(cells: Sequence[str]) -> list[Value | None]:
-    """Convert to numbers if all that is filled in are numbers, else to texts; None where nothing is filled in."""
-    try:
-        numbers = [float(cell) if cell else None for cell in cells]
-    except ValueError:
+    """Convert to numbers if all that is filled in are plain ones, else to texts; None where nothing is filled in."""
+    if not all(_is_plain_number(cell) for cell in cells if cell):
         return [cell or None for cell in cells]
-    if any(number is not None and not abs(number) < float("inf") for number in numbers):
-        return [cell or None for cell in cells]  # "nan" and "inf" are words here
-    return [
-        None if number is None else int(number) if number.is_integer() and abs(number) < 2**53 else number
-        for number in numbers
-    ]
+    numbers = [float(cell) if cell else None for cell in cells]
+    return [int(number) if number is not None and number.is_integer() else number for number in numbers]
+
+
+def _is_plain_number(cell: str) -> bool:
+    """Tell numbers from codes, which must stay as they are: 00123, 1_2, 12e4, more digits than a float can hold."""
+    return PLAIN_NUMBER.fullmatch(cell) is not None and abs(float(cell)) < 2**53
 
 
 def absolute(path: Path) -> Path:
