@@ -1,6 +1,7 @@
 """`ccp embed` as a user calls it."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,6 +52,15 @@ def test_what_was_skipped_is_named(photo_run, photos, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "Left out 1 images" in shown
     assert "5 vectors" in shown
+
+
+def test_pictures_of_formats_that_are_not_read_are_told(photo_run, photos, tmp_path, capsys):
+    shutil.copytree(photos / "class_00", tmp_path / "photos")
+    (tmp_path / "photos" / "IMG_1.HEIC").write_bytes(b"x")
+    for arguments in (["embed", "--out", "v.npz"], ["index", "--out", "v.index"]):
+        name, option, out = arguments
+        assert main([name, str(photo_run[0]), str(tmp_path / "photos"), option, str(tmp_path / out)]) == 0
+        assert "Left out 1 files of formats that are not read (.heic 1): convert" in capsys.readouterr().err
 
 
 def test_a_model_of_vectors_says_so(features, tmp_path, photos, capsys):

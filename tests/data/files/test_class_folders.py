@@ -2,7 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from ccp_dml.data.files.class_folders import class_folders, images_below, leading_number, places, subfolders
+from ccp_dml.data.files.class_folders import (
+    ImageWalk,
+    class_folders,
+    images_below,
+    leading_number,
+    places,
+    subfolders,
+    unread_below,
+)
 
 
 def test_hidden_folders_and_caches_are_no_classes(tmp_path):
@@ -41,3 +49,17 @@ def test_images_are_listed_in_the_order_of_their_paths_however_deep(write_images
     assert found == sorted(found)
     assert {"b.png", "a/1.PNG", "a/2.jpg"} < set(found)
     assert len(found) == 4
+
+
+def test_pictures_of_formats_that_are_not_read_are_counted(write_images):
+    root = write_images("a/1.png", "a/2.jpg")
+    for name in ("a/3.HEIC", "a/4.heic", "5.dng", "a/.hidden.heic", "a/film.mov", "a/note.txt"):
+        (root / name).write_bytes(b"x")
+    (root / "a" / "6.jfif").write_bytes((root / "a" / "2.jpg").read_bytes())
+    (root / "a" / "7.jpe").write_bytes((root / "a" / "2.jpg").read_bytes())
+    walk = ImageWalk(root)
+    assert [path.name for path in walk.images_below(root)] == ["1.png", "2.jpg", "6.jfif", "7.jpe"]
+    assert walk.notes() == [
+        "left out 3 files of formats that are not read (.heic 2, .dng 1): convert them to JPEG",
+    ]
+    assert unread_below([root, root / "a" / "1.png", "a pattern*"]) == {".heic": 2, ".dng": 1}

@@ -42,3 +42,15 @@ def test_anything_else_is_refused(tmp_path):
     for name in ("x.txt", "none"):
         with pytest.raises(UserError, match="neither a folder"):
             check_data(tmp_path / name)
+
+
+def test_pictures_that_are_not_read_are_told(image_folder):
+    (image_folder / "class_03" / "photo.heic").write_bytes(b"x")
+    assert (
+        "left out 1 files of formats that are not read (.heic 1): convert them to JPEG"
+        in check_data(image_folder).notes
+    )
+    for image in image_folder.rglob("*.png"):
+        image.rename(image.with_suffix(".avif"))
+    with pytest.raises(UserError, match=r"; there are 81 files of formats that are not read \(.avif 80, .heic 1\)"):
+        check_data(image_folder)

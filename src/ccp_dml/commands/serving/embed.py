@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ccp_dml.commands.console import Device, Settings, TrustCode, err, out, take_termination_as_interrupt
+from ccp_dml.commands.serving.index import warn_of_unread
 from ccp_dml.errors import UserError, listing
 
 
@@ -45,6 +46,7 @@ def embed(
     loaded = load(model, device, settings=settings or [], trust_code=trust_code)
     if loaded.transform is None:
         raise UserError(f"{model} was trained on vectors, not on images; embed vectors with it in Python, by ccp.load.")
+    warn_of_unread(images)
     listed = list_images(images)
     take_termination_as_interrupt()
     with CountingProgress(err, "images") as progress:

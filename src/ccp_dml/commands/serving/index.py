@@ -88,6 +88,7 @@ def build(
     kind = next((known for known in KINDS if known == approximate), None)
     if approximate is not None and kind is None:
         raise UserError(f"--approximate {approximate} is unknown; give {' or '.join(KINDS)}.")
+    warn_of_unread(images)
     listed = list_images([given for given in images if not given.endswith(".npz")])
     network = load(model, device, settings=settings or [], trust_code=trust_code)
     stored = [read_vectors(Path(given), network) for given in images if given.endswith(".npz")]
@@ -292,7 +293,9 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
         lines.append(f"Search is exact again: approximate search is for {LEAST_VECTORS:,} images and more.")
     for line in lines:
         out.print(line, soft_wrap=True)
-    if changes.missing:
+    if changes.missing and changes.removed:
+        warn(f"Forgotten, as the files are missing: {listing(changes.missing)}.")
+    elif changes.missing:
         count = "1 file is" if len(changes.missing) == 1 else f"{len(changes.missing):,} files are"
         warn(
             f"{count} missing: {listing(changes.missing)}. If they have moved, index them where they are now, which "
@@ -300,9 +303,16 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
         )
     if changes.broken:
         shown = listing([f"{path} ({reason})" for path, reason in changes.broken])
-        warn(f"{len(changes.broken):,} files were left out, as they cannot be read: {shown}")
-    if changes.kept:
-        warn(f"{changes.kept:,} of them stay in the index as they were; the next command tries them again.")
+        count = "1 file" if len(changes.broken) == 1 else f"{len(changes.broken):,} files"
+        warn(f"{count} cannot be read: {shown}. What was indexed before stays as it was; the rest was left out.")
+
+
+def warn_of_unread(given: list[str]) -> None:
+    """Say which pictures below folders are left out because nothing here reads their format."""
+    from ccp_dml.data.files.class_folders import unread_below, unread_text
+
+    if unread := unread_below(given):
+        warn(f"Left out {unread_text(unread)}.")
 
 
 def warn(text: str) -> None:

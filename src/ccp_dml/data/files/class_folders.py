@@ -1,10 +1,11 @@
 """One folder per class, as people keep a data set whose own lists are gone."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from ccp_dml.data.files.images import SUFFIXES
+from ccp_dml.data.files.images import SUFFIXES, UNREAD_SUFFIXES
 from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.files import is_of_the_system
 
@@ -56,6 +57,7 @@ class ImageWalk:
         self.root = root.resolve()
         self.links_left_out: list[Path] = []
         self.files_left_out: list[Path] = []  # other names of files that were found before
+        self.unread: Counter[str] = Counter()  # pictures in formats that are not read, by suffix
         self._found: set[tuple[int, int]] = set()
 
     def images_below(self, folder: Path) -> list[Path]:
@@ -87,6 +89,8 @@ class ImageWalk:
         if self.files_left_out:
             shown = listing([str(path) for path in self.files_left_out])
             notes.append(f"left out {len(self.files_left_out)} further names of files that count already: {shown}")
+        if self.unread:
+            notes.append(f"left out {unread_text(self.unread)}")
         return notes
 
     def _candidates(self, folder: Path) -> Iterator[Path]:
@@ -105,6 +109,8 @@ class ImageWalk:
                         waiting.append(path)
                 elif path.suffix.lower() in SUFFIXES and entry.is_file():  # not a pipe or a device, which would block
                     yield path
+                elif path.suffix.lower() in UNREAD_SUFFIXES and entry.is_file():
+                    self.unread[path.suffix.lower()] += 1
 
     def _leads_back(self, link: Path) -> bool:
         target = link.resolve()
@@ -120,6 +126,23 @@ def _identity(path: Path) -> tuple[int, int]:
 def images_below(folder: Path) -> list[Path]:
     """List all image files below `folder`, each real file once, hidden ones aside, in the order of their paths."""
     return ImageWalk(folder).images_below(folder)
+
+
+def unread_below(given: Iterable[str | Path]) -> Counter[str]:
+    """Count the pictures below folders that are of formats which are not read, by suffix; other paths have none."""
+    unread: Counter[str] = Counter()
+    for folder in (Path(one).expanduser() for one in given):
+        if folder.is_dir():
+            walk = ImageWalk(folder)
+            walk.images_below(folder)
+            unread += walk.unread
+    return unread
+
+
+def unread_text(unread: Counter[str]) -> str:
+    """Say how many files of which formats are not read, and what helps."""
+    kinds = listing([f"{suffix} {count:,}" for suffix, count in sorted(unread.items(), key=lambda one: (-one[1], one))])
+    return f"{unread.total():,} files of formats that are not read ({kinds}): convert them to JPEG"
 
 
 def leading_number(name: str, largest: int) -> int | None:

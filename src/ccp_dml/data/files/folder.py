@@ -3,7 +3,7 @@
 import unicodedata
 from pathlib import Path
 
-from ccp_dml.data.files.class_folders import ImageWalk
+from ccp_dml.data.files.class_folders import ImageWalk, unread_text
 from ccp_dml.data.files.images import SUFFIXES, ImageFiles, describe_broken, find_broken
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
@@ -57,7 +57,7 @@ def load_folder(
     if not paths:
         raise UserError(
             f"{root} has no subfolders with images ({', '.join(sorted(SUFFIXES))}): set `root` to the folder that "
-            "holds one subfolder per class"
+            "holds one subfolder per class" + (f"; there are {unread_text(walk.unread)}" if walk.unread else "")
         )
     if len(set(labels)) == 1:
         classes = _subfolders(root / labels[0]) if (root / labels[0]).is_dir() else []  # not below train or test

@@ -21,7 +21,11 @@ from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.digests import digest, file_digest
 from ccp_dml.foundation.machine import usable_cores
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+SUFFIXES = frozenset({".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+UNREAD_FORMATS = "heic heif hif avif jxl jp2 j2k jpf jpx jxr mpo psd tga exr hdr pbm pgm pnm"
+RAW_FORMATS = "3fr arw cr2 cr3 crw dcr dng erf iiq kdc mef mos mrw nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f"
+UNREAD_SUFFIXES = frozenset(f".{name}" for name in f"{UNREAD_FORMATS} {RAW_FORMATS}".split())
+"""How names of pictures end that cannot be read here: telephones' and cameras' own formats above all."""
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What a file may hold, whatever its name: Pillow goes by content, and for EPS, say, it would start another program."""
 MAY_HOLD_ORIENTATION = (b"Exif", b"http://ns.adobe.com/xap/")  # the segments of a JPEG that Pillow turns an image by
