@@ -27,6 +27,13 @@ def test_adding_refreshing_removing_and_showing(photos, photo_run, tmp_path, cap
     assert f"`ccp index refresh {index} --drop-missing` forgets them" in shown.err
     assert main(["search", str(index), str(images / "class_01" / "1.png"), "-k", "80"]) == 0
     assert "1 of these images have moved or are gone" in capsys.readouterr().err
+    (images / "class_01" / "1.png").write_bytes(b"half of a picture")
+    assert main(["index", "refresh", str(index), "--drop-missing"]) == 0
+    shown = capsys.readouterr()
+    assert "79 images (1 removed, 78 unchanged)" in shown.out
+    assert f"Forgotten, as the files are missing: {images / 'class_01' / '0.png'}." in shown.err
+    assert "1 file cannot be read" in shown.err
+    assert "What was indexed before stays as it was" in shown.err
     assert main(["index", "remove", str(index), "--where", 'label = "class_01"']) == 0
     facts = run_json("index", "show", index)
     assert (facts["images"], facts["missing"], len(facts["labels"])) == (75, [], 15)

@@ -55,7 +55,6 @@ class Changes:
     resumed: int = 0  # vectors that a build which did not end had computed
     missing: list[str] = field(default_factory=list)  # files that are not there
     broken: list[tuple[str, str]] = field(default_factory=list)  # files that are no readable images, and why
-    kept: int = 0  # of those, images that the index goes on with as they were
     exact_again: bool = False  # too few are left for approximate search
 
     @property
@@ -219,7 +218,6 @@ def _look_at(path: str, known: _Stored | None, changes: Changes) -> _File | None
         changes.missing.append(path)
     except OSError as error:  # it is there, and may be readable another time
         changes.broken.append((path, error.strerror or str(error)))
-        changes.kept += known is not None
     return None
 
 
@@ -393,7 +391,6 @@ def _embed(
             plan.drop += [] if new.replaces is None else [new.replaces]
         else:
             changes.broken.append((str(new.image.path), reasons[new.file.digest]))
-            changes.kept += new.replaces is not None
 
     def vector_of(new: _ToEmbed) -> np.ndarray:
         vector = given.get(new.image.path)
