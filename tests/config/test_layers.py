@@ -70,6 +70,13 @@ def test_losses_of_the_library_and_of_one_s_own_have_tables_too(tmp_path):
     assert resolve([write(tmp_path / "data.toml", text), "ms"]).config.loss.name == "ms"
 
 
+def test_what_is_wished_of_proxies_is_for_methods_that_have_some(tmp_path):
+    mode = write(tmp_path / "mode.toml", '[losses.ms]\nccp.until = "stale"\nccp.balance = 7.0\n')
+    for method, until in (("ms-ccp", "stale"), ("ms-proxy", "stale"), ("ms-profs", "steps"), ("ms", "stall")):
+        ccp = resolve([mode, method]).config.ccp
+        assert (ccp.until, ccp.balance == 7.0) == (until, until == "stale")
+
+
 def test_the_later_of_two_wishes_counts(tmp_path):
     data = write(tmp_path / "data.toml", "[losses.c2]\ntrain.max_steps = 5\n")
     mode = write(tmp_path / "mode.toml", "[losses.c2]\ntrain.max_steps = 6\n")

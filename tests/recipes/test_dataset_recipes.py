@@ -9,6 +9,8 @@ IMAGE_SETS = ("cub", "cars196", "inshop", "sop")
 
 RECALL_AT = {"cub": (1, 2, 4, 8), "cars196": (1, 2, 4, 8), "inshop": (1, 10, 20, 30), "sop": (1, 10, 100, 1000)}
 
+MODES, LOSSES = ("top", "finetune", "scratch"), ("c1", "c2", "ms", "triplet")
+
 
 @pytest.mark.parametrize("name", IMAGE_SETS)
 def test_classes_are_held_out_and_the_usual_recalls_reported(name):
@@ -42,12 +44,20 @@ def test_with_ones_own_images_the_loss_inside_the_batch_leads(name):
     assert (ccp.until, ccp.pair_weight) == ("stall", "balanced")
 
 
+def test_only_ms_from_scratch_chooses_proxies_anew_before_validation_stalls():
+    """Above one proxy problem with each of three seeds (docs/results_characters.md)."""
+    every = [(mode, loss) for mode in MODES for loss in LOSSES]
+    pace = {(mode, loss): resolve(["folder", mode, f"{loss}-ccp"]).config.ccp.until for mode, loss in every}
+    assert {key for key, until in pace.items() if until != "stall"} == {("scratch", "ms")}
+    assert resolve(["folder", "scratch", "ms-ccp"], ["ccp.until=stall"]).config.ccp.until == "stall"
+
+
 def test_only_a_network_from_scratch_is_not_pulled_to_where_it_began():
     kept = {mode: resolve(["cub", mode, "c2-ccp"], []).config.ccp.pull_to_start for mode in ("finetune", "scratch")}
     assert kept == {"finetune": True, "scratch": False}
 
 
-@pytest.mark.parametrize("mode", ["top", "finetune", "scratch"])
+@pytest.mark.parametrize("mode", MODES)
 def test_so_it_does_in_every_mode_in_which_a_network_learns(mode):
     ccp = resolve(["cub", mode, "c2-ccp"], []).config.ccp
     assert (ccp.until, ccp.pair_weight) == ("stall", "balanced")

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ccp_dml.config.loss_signatures import shipped_losses
 from ccp_dml.config.recipes import STUDY, Layer, Tables, recipe_layers, shipped_recipes
-from ccp_dml.config.schema import Config
+from ccp_dml.config.schema import WITH_PROXIES, Config
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation import own_code
 
@@ -72,9 +72,12 @@ def resolve(recipes: Sequence[str], settings: Sequence[str] = (), seed: int | No
             refuse_unknown(key, layer.origin)
             put(key, value, place)
     chosen = values.get("loss.name", Config().loss.name)
+    has_proxies = values.get("ccp.mode") in WITH_PROXIES  # PROFS has the same keys, and a pace of its own
     for place, layer in enumerate(layers):
         for loss_name, key, value in wishes(layer):
-            if loss_name == chosen and goes_before(place, layer.origin, places.get(key), origins.get(key)):
+            if loss_name != chosen or (key.startswith("ccp.") and not has_proxies):
+                continue
+            if goes_before(place, layer.origin, places.get(key), origins.get(key)):
                 put(key, value, place)
     return Resolved(validate(values, origins), origins, tuple(layers))
 

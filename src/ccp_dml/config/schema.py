@@ -9,6 +9,9 @@ from pydantic_core import PydanticCustomError
 LARGEST_SIDE = 8192  # pixels
 LARGEST_WIDTH = 65_536  # numbers in an embedding or a hidden layer
 MOST_WORKERS = 256
+WITH_PROXIES = ("one-problem", "alternating")
+"""Values of `ccp.mode` with which the batch is compared with proxies that k-center chooses."""
+
 MOST_AT_ONCE = 1_000_000  # images in a batch, proxies or pool images of a class: beyond it, a slip of the keyboard
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -246,7 +249,7 @@ class CcpConfig(ConfigSection):
     @property
     def has_proxies(self) -> bool:
         """Tell whether the batch is compared with proxies that are chosen by k-center."""
-        return self.mode in ("one-problem", "alternating")
+        return self.mode in WITH_PROXIES
 
     @property
     def alternates(self) -> bool:

@@ -173,7 +173,8 @@ def build_objective(
                 "space."
             )
         if config.ccp.mode == "alternating" and config.ccp.until == "stale":
-            refuse_whole_pool(config.ccp, "ccp.until=stale measures in covering radii, and they are 0")
+            reason = "ccp.until=stale measures in covering radii, and they are 0"
+            refuse_whole_pool(config.ccp, reason, "ccp.until=stall")
         if config.ccp.pair_weight == "balanced" and config.train.images_per_class == 1:
             raise UserError(
                 "ccp.pair_weight=balanced compares proxies with the pairs inside the batch, and with "
@@ -253,17 +254,17 @@ def mixable(config: Config, loss: nn.Module) -> TakesMixtures:
 
 def proxy_slots(ccp: CcpConfig) -> int:
     """Count the proxies that a class may have at most where need decides: twice the mean, or the whole pool."""
-    refuse_whole_pool(ccp, "ccp.proxies_by_need has nothing to choose among")
+    refuse_whole_pool(ccp, "ccp.proxies_by_need has nothing to choose among", "ccp.proxies_by_need=false")
     return min(2 * ccp.proxies_per_class, pool_size(ccp.pool_per_class, ccp.proxies_per_class))
 
 
-def refuse_whole_pool(ccp: CcpConfig, reason: str) -> None:
+def refuse_whole_pool(ccp: CcpConfig, reason: str, instead: str) -> None:
     """Raise if every image of a pool becomes a proxy."""
     pool = pool_size(ccp.pool_per_class, ccp.proxies_per_class)
     if pool <= ccp.proxies_per_class:
         raise UserError(
             f"{reason}: set ccp.pool_per_class, which is {ccp.pool_per_class} and makes a pool of {pool}, above "
-            f"ccp.proxies_per_class, which is {ccp.proxies_per_class}."
+            f"ccp.proxies_per_class, which is {ccp.proxies_per_class}; or set {instead}."
         )
 
 
