@@ -80,7 +80,7 @@ def test_sides_come_from_the_files_within_limits(tmp_path, size, side):
 
 
 def test_sides_come_from_no_files_where_there_are_none(features):
-    with pytest.raises(UserError, match="not for features"):
+    with pytest.raises(UserError, match="not for features: leave out the mode that asks for it"):
         build_data(DataConfig(name="features", path=str(features), resize="files"))
 
 

@@ -69,10 +69,9 @@ def with_sizes(data: DataConfig) -> DataConfig:
     if data.resize != "files" and data.crop != "files":
         return data
     if data.name not in DATASETS or data.name in AUGMENTED_BY_THEMSELVES:
-        raise UserError(
-            f"data.resize=files is for a folder or table of images, not for {data.name}: set data.resize and data.crop "
-            "to a number of pixels."
-        )
+        has_own = data.name in AUGMENTED_BY_THEMSELVES
+        remedy = "leave out the mode that asks for it" if has_own else "set data.resize and data.crop to pixels"
+        raise UserError(f"data.resize=files is for a folder or table of images, not for {data.name}: {remedy}.")
     resize = side_of_files(data) if data.resize == "files" else data.resize
     return data.model_copy(update={"resize": resize, "crop": resize if data.crop == "files" else data.crop})
 
