@@ -89,7 +89,7 @@ def test_forecasts_say_what_they_leave_out():
     text = forecast_text(Forecast(300.0, 2, 60.0), 3)
     assert "with 1,000 steps for each of the 2 that patience ends" in text
     assert "1 min 0 s of it for features unless they are in the cache" in text
-    assert text.endswith("without the selection of proxies.")
+    assert text.endswith("The selection of proxies, the start of a worker, maps and pages come on top.")
 
 
 def test_failures_are_told_with_their_logs(entries, tmp_path, capsys):

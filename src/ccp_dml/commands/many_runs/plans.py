@@ -117,7 +117,7 @@ def forecast_text(found: "Forecast", runs: int) -> str:
         f"About {duration(found.seconds)} for {runs} runs on this machine, one at a time"
         + (patience if found.by_patience else "")
         + (features if found.features else "")
-        + "; measured on a few steps, without the selection of proxies."
+        + "; measured on a few steps. The selection of proxies, the start of a worker, maps and pages come on top."
     )
 
 
