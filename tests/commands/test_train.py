@@ -227,7 +227,7 @@ def test_the_same_seed_gives_the_same_log_and_another_seed_another(features, tmp
         ("c2-ccp", ()),
         ("c2-ccp", ("ccp.rewind=true", "ccp.reset_moments=true", "ccp.space=normalised", "ccp.proxy_length=unit")),
         ("c2-ccp", ("ccp.until=steps", "ccp.steps_per_problem=3")),
-        ("c2-ccp", ("ccp.until=stale", "ccp.staleness=0.02", "ccp.check_every=1")),
+        ("c2-ccp", ("ccp.until=stale", "ccp.staleness=0.02", "ccp.check_every=1", "ccp.proxies_per_class=2")),
         ("c2-profs", ("ccp.steps_per_problem=6", "ccp.weight=0.5")),
     ],
 )
