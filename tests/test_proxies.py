@@ -148,7 +148,6 @@ def test_proxies_of_unit_length_are_measured_where_they_are():
     pool = torch.tensor([[[0.1, 0.0], [0.0, 0.1]]])
     chosen = [select_proxies(pool, None, 2, length="unit"), select_in_chunks(iter([pool]), None, 1, 2, length="unit")]
     for selection in chosen:
-        assert selection.vectors.sum() == pytest.approx(2.0)
         assert selection.covering_radius == pytest.approx(0.9)  # from the sphere to where the images are
 
 

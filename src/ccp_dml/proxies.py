@@ -144,7 +144,7 @@ class ClassProxies(nn.Module):
 class Selection:
     """New proxies out of a pool, and how well they cover it."""
 
-    vectors: Tensor  # (C, P, D), as they are stored; of this process's own classes where several share the proxies
+    vectors: Tensor  # (C, P, D), un-normalised; of this process's own classes where several share the proxies
     taken: Tensor  # (C, P), which of each class's pool images they are, of all classes
     covering_radius: float  # mean over classes of the largest distance to the nearest proxy, normalised space
     counts: Tensor | None = None  # (C,), how many of them are meant; the others repeat the first. None: all
@@ -190,8 +190,8 @@ def select_proxies(
         counts = share_out(radii_of_first(normalised(pool), taken), len(pool) * per_class)
         is_meant = torch.arange(most, device=pool.device) < counts.unsqueeze(1)
         taken = torch.where(is_meant, taken, taken[:, :1])
-    vectors = at_length(_picked(pool, taken), length)  # (C, P, D)
-    radii = covering_radius(normalised(pool[own]), normalised(vectors[own]))
+    vectors = _picked(pool, taken)  # (C, P, D)
+    radii = covering_radius(normalised(pool[own]), normalised(at_length(vectors[own], length)))
     return Selection(vectors, taken, float(processes.gather_rows([radii], pool.device).mean()), counts)
 
 
@@ -227,8 +227,8 @@ def select_in_chunks(
         own = slice(start, start + len(chunk))
         before = None if previous is None else place(previous[own])
         taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
-        picked = at_length(_picked(chunk, taken), length)
-        found.append((taken, covering_radius(normalised(chunk), normalised(picked))))
+        picked = _picked(chunk, taken)
+        found.append((taken, covering_radius(normalised(chunk), normalised(at_length(picked, length)))))
         vectors[own], start = picked, start + len(chunk)
     if start != mine.stop - mine.start:
         raise ValueError(f"the pool's chunks hold {start} classes, but there are proxies of {mine.stop - mine.start}")
