@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from time import monotonic
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -15,6 +15,7 @@ from ccp_dml.projections import IterativeProjections
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.devices import build_fabric
+from ccp_dml.runs.precision import wait
 from ccp_dml.runs.watcher import Watcher
 from ccp_dml.studies.workbench import Workbench
 from ccp_dml.trainer import Trainer
@@ -37,7 +38,7 @@ class TimedTraining:
         train = run.config.train.model_copy(update={"evaluate_every": window, "max_steps": None})
         config, parts = run.config.model_copy(update={"train": train}), bench.parts(run.config)
         fabric = build_fabric(config.run.device, config.run.precision_outside_training)
-        self.window, self.wait = window, waiting(fabric.device)
+        self.window, self.wait = window, partial(wait, fabric.device)
         self.network = bench.first_network(run)
         training = TrainingRun(
             config, fabric, self.network, parts.learned, parts.validation, Logbook(run.folder), Watcher()
@@ -134,11 +135,6 @@ def followed_by(method: Callable[..., Any], lap: Callable[[str], None], part: st
         return result
 
     return call
-
-
-def waiting(device: torch.device) -> Callable[[], None]:
-    """Make a function that waits until the device has done all that it was given."""
-    return (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None
 
 
 def bytes_held(network: nn.Module, projections: IterativeProjections, trainer: Trainer) -> int:
