@@ -232,6 +232,41 @@ def test_pull_does_nothing_before_the_first_problem_is_solved_and_spares_frozen_
     assert pull.norm().item() == 0.0
 
 
+@pytest.mark.parametrize(("corrected_sets", "end"), [(0, (1.0, -1.0)), (1, (2.0, 0.0)), (2, (0.5, -0.5))])
+def test_dykstras_correction_finds_the_nearest_point_of_the_intersection(corrected_sets, end):
+    """Project (2, 1) in turn onto y <= 0 and x + y <= 0: of all points in both, (0.5, -0.5) is the nearest."""
+    pull = ProximalPull(nn.Linear(2, 1, bias=False).double(), weight=1.0, corrected_sets=corrected_sets)
+    walls = [torch.tensor([0.0, 1.0]).double(), torch.tensor([1.0, 1.0]).double() / 2**0.5]
+    pull.move_anchor({"weight": torch.tensor([2.0, 1.0]).double()})
+    for turn in range(101):
+        wall = walls[turn % 2]
+        solution = pull.anchor["weight"] - (pull.anchor["weight"] @ wall).clamp(min=0) * wall
+        pull.move_anchor({"weight": solution})
+    torch.testing.assert_close(solution, torch.tensor(end).double())  # one set: the pull is to the start for ever
+
+
+@pytest.mark.parametrize("stop", [3, 5, 7])
+def test_corrections_survive_an_interruption(stop):
+    def script(scores, evaluations):
+        made = Script(scores, patience=1, max_evaluations=evaluations)
+        made.projections.pull.corrected_sets = 2
+        return made
+
+    scores = [0.1, 0.1, 0.3, 0.2, 0.1, 0.4, 0.3, 0.2, 0.1]
+    whole = script(scores, 9)
+    whole.projections.run()
+    first, second = script(scores, stop), script(scores[stop:], 9)
+    first.projections.run()
+    second.projections.load_state_dict(first.projections.state_dict())
+    second.network.load_state_dict(first.network.state_dict())
+    second.projections.proxies.load_state_dict(first.projections.proxies.state_dict())
+    second.projections.run()
+    assert first.events + second.events == whole.events
+    plain = Script(scores, patience=1, max_evaluations=9)
+    plain.projections.run()
+    assert plain.events != whole.events  # the corrections move the anchors
+
+
 def test_proxies_without_a_pool_are_refused():
     with pytest.raises(ValueError, match="embed_pool"):
         IterativeProjections(nn.Linear(1, 1), print, proxies=ClassProxies(2, 1, 1))

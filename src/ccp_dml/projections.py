@@ -323,6 +323,7 @@ class IterativeProjections:
             "problem_patience": self.problem_patience.state_dict(),
             "run_patience": self.run_patience.state_dict(),
             "anchor": {} if self.pull is None else self.pull.anchor,
+            "corrections": [] if self.pull is None else self.pull.corrections,
             "previous_proxies": self.previous_proxies,
             "solutions": self.solutions,
             "best_of_problem": self.best_of_problem,
@@ -342,6 +343,7 @@ class IterativeProjections:
         self.run_patience.load_state_dict(state["run_patience"])
         if self.pull is not None:
             self.pull.anchor = state["anchor"]
+            self.pull.corrections = list(state.get("corrections", []))  # checkpoints of earlier versions have none
         self.previous_proxies, self.solutions = state["previous_proxies"], list(state["solutions"])
         self.best_of_problem = state["best_of_problem"]
         self.best_proxies_of_problem = state["best_proxies_of_problem"]
@@ -356,16 +358,26 @@ class ProximalPull:
     Args:
         network: its trainable parameters are pulled; the proxies are not part of it.
         weight: lambda.
+        corrected_sets: Dykstra's correction, as if problems went round so many sets: what the last projection onto a
+            set took away is added when its turn comes again. 0 as in the paper: none.
     """
 
-    def __init__(self, network: nn.Module, weight: float) -> None:
-        self.weight = weight
+    def __init__(self, network: nn.Module, weight: float, *, corrected_sets: int = 0) -> None:
+        self.weight, self.corrected_sets = weight, corrected_sets
         self.parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
         self.anchor: Snapshot = {}
+        self.corrections: list[Snapshot] = []  # of the last round, the oldest first
 
+    @torch.no_grad()
     def move_anchor(self, weights: Snapshot) -> None:
         """Let the pull point to `weights` (theta_prev), a snapshot of the network, from now on."""
-        self.anchor = {name: weights[name] for name in self.parameters}
+        solution = {name: weights[name] for name in self.parameters}
+        if self.corrected_sets > 0 and self.anchor:
+            taken_away = {name: self.anchor[name] - solution[name] for name in self.parameters}
+            self.corrections = [*self.corrections, taken_away][-self.corrected_sets :]
+            if len(self.corrections) == self.corrected_sets:  # the oldest belongs to the set whose turn it is
+                solution = {name: solution[name] + self.corrections[0][name] for name in self.parameters}
+        self.anchor = solution
 
     def add_gradient(self) -> None:
         """Add lambda (theta - theta_prev) to the gradients. Call it between `backward` and `step`."""

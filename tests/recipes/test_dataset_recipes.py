@@ -35,7 +35,7 @@ def test_glyphs_give_c1_a_margin_that_short_vectors_do_not_meet():
 def test_the_paper_s_data_sets_keep_the_paper_s_pace_and_objective(name):
     ccp = resolve([name, "c2-ccp"], []).config.ccp
     assert (ccp.until, ccp.patience, ccp.pair_weight, ccp.proxy_length) == ("stall", 3, 0.1, "embedded")
-    assert (ccp.remembered_problems, ccp.averaged_solutions) == (1, 1)
+    assert (ccp.remembered_problems, ccp.averaged_solutions, ccp.corrected_sets) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("name", ["folder", "csv"])

@@ -77,6 +77,11 @@ def test_settings_of_the_loop_reach_it(assemble, setting, attribute, value):
     assert getattr(assemble("run", "c2-ccp", setting).projections, attribute) == value
 
 
+def test_the_correction_reaches_the_pull(assemble):
+    pull = assemble("run", "c2-ccp", "ccp.corrected_sets=3", "ccp.weight=0.5").projections.pull
+    assert (pull.corrected_sets, pull.weight) == (3, 0.5)
+
+
 @pytest.mark.parametrize(("trained", "steps"), [(True, 6), (False, 0)])
 def test_only_a_trained_backbone_rests(assemble, monkeypatch, trained, steps):
     monkeypatch.setattr("ccp_dml.runs.assembly.has_trained_backbone", lambda _: trained)

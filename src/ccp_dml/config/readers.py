@@ -190,6 +190,7 @@ READERS: dict[str, Reader] = {
     ),
     "ccp.remembered_problems": WITH_CCP,
     "ccp.averaged_solutions": WITH_SEVERAL_PROBLEMS,
+    "ccp.corrected_sets": WITH_SEVERAL_PROBLEMS,
     "ccp.reset_moments": WITH_CCP,
     "xbm.memory_batches": WITH_MEMORY,
     "xbm.start_step": WITH_MEMORY,

@@ -244,6 +244,9 @@ class CcpConfig(ConfigSection):
     averaged_solutions: int = Field(
         1, ge=1, description="last solutions whose mean the next problem starts from; 1: the paper"
     )
+    corrected_sets: int = Field(
+        0, ge=0, description="Dykstra's correction of the pull, as if problems went round so many sets; 0: the paper"
+    )
     reset_moments: bool = Field(False, description="forget the proxies' Adam moments at reselection (D12)")
 
     @property

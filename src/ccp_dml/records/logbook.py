@@ -61,6 +61,7 @@ ADDED_LATER = {
     "model.feature_precision": "half",
     "ccp.pull_to_start": True,
     "ccp.balance": 3.0,
+    "ccp.corrected_sets": 0,
     "metrix.enabled": False,
     "metrix.weight": 0.4,
     "metrix.alpha": 2.0,

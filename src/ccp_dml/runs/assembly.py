@@ -110,7 +110,7 @@ class TrainingRun:
             compile_backbone(network, fabric.device)
         self.wrapped_network, wrapped_optimizer = fabric.setup(network, self.optimizer)
         self.wrapped_network.mark_forward_method("raw")
-        pull = ProximalPull(network, ccp.weight) if ccp.alternates else None
+        pull = ProximalPull(network, ccp.weight, corrected_sets=ccp.corrected_sets) if ccp.alternates else None
         self.pool = TrainingPool(
             learned,
             pool_size(ccp.pool_per_class, ccp.proxies_per_class),
