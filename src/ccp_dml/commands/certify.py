@@ -15,9 +15,11 @@ def certify(
     as_json: Json = False,
     beta: Annotated[
         float | None,
-        typer.Option(help="Distance that should separate pairs of one class from others; as the loss has it."),
+        typer.Option(help="Distance that should separate pairs of one class from others; default: the loss's own."),
     ] = None,
-    alpha: Annotated[float | None, typer.Option(help="Margin on either side of beta, for Markov's bound.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="Margin on either side of beta, for Markov's bound; default: the loss's own.")
+    ] = None,
     false_match_rate: Annotated[float, typer.Option(help="Wanted rate to choose a threshold for.")] = 0.01,
     pairs: Annotated[
         int, typer.Option(help="Independent pairs of each kind, at most; twice as many images of a set are embedded.")

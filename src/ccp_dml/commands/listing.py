@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 
 def list_things(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    kind: Annotated[Kind, typer.Argument(help=f"What to list: {', '.join(Kind)}.")],
     part: Annotated[
         str | None, typer.Argument(metavar="[PART]", help="Only names that contain this, such as resnet.")
     ] = None,

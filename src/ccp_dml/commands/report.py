@@ -11,7 +11,14 @@ from ccp_dml.errors import UserError
 
 def report(
     runs: Runs,
-    out_file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="The page; default: report.html in the run's folder, of several runs in this folder.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file of another program.")] = False,
 ) -> None:
     """Write a self-contained page about one run, comparing several, or about a benchmark's folder.

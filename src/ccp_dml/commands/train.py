@@ -28,7 +28,9 @@ torchrun ends them; what one of the others has found alone it says itself after 
 def train(
     recipes: Recipes = None,
     settings: Settings = None,
-    out_folder: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run's folder.")] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The run's folder; default runs/DATA-METHOD.")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Same as --set run.seed=N.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out exactly where it stopped.")
@@ -40,7 +42,7 @@ def train(
         ),
     ] = None,
     max_restarts: Annotated[
-        int, typer.Option("--max-restarts", metavar="N", min=0, help="With --processes: go on so often after a crash.")
+        int, typer.Option("--max-restarts", metavar="N", min=0, help="With --processes: go on after up to N crashes.")
     ] = 0,
     final: Annotated[
         Path | None,

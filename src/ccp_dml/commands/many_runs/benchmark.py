@@ -27,8 +27,15 @@ class ProtocolName(StrEnum):
 
 
 def benchmark(
-    protocol: Annotated[ProtocolName, typer.Argument(help="How to train, select and report.")],
-    data: Annotated[str, typer.Option("--data", metavar="NAME", help="A data set recipe; see `ccp list datasets`.")],
+    protocol: Annotated[ProtocolName, typer.Argument(help="How to train, select and report: mlrc or conventional.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data",
+            metavar="NAME",
+            help="A data set recipe (`ccp list datasets`), with a mode where it needs one: folder,frozen.",
+        ),
+    ],
     methods: Annotated[
         str, typer.Option("--methods", metavar="A,B,...", help="Method recipes; see `ccp list methods`.")
     ],

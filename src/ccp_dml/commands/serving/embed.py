@@ -21,7 +21,7 @@ def embed(
         bool, typer.Option("--skip-broken", help="Leave out images that cannot be read, and name them.")
     ] = False,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Images at once; as the run was evaluated.")
+        int | None, typer.Option(min=1, metavar="N", help="Images at once; default: as the run was evaluated.")
     ] = None,
     device: Device = "auto",
     settings: Settings = None,

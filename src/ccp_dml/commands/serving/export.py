@@ -14,7 +14,7 @@ def export(
     onnx: Annotated[bool, typer.Option("--onnx", help="Also model.onnx, and model_uint8.onnx for images.")] = False,
     torch_program: Annotated[bool, typer.Option("--torch", help="Also model.pt2, a program of torch.export.")] = False,
     images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Images to check the export on; the run's own.")
+        Path | None, typer.Option(metavar="DIR", help="Images to check the export on; default: the run's own.")
     ] = None,
     settings: Settings = None,
     trust_code: TrustCode = False,
