@@ -11,7 +11,7 @@ from ccp_dml.foundation import own_code
 from ccp_dml.studies import STUDIES
 
 
-@pytest.mark.parametrize("kind", ["datasets", "losses", "methods", "backbones", "recipes"])
+@pytest.mark.parametrize("kind", ["datasets", "losses", "methods", "backbones", "modes", "recipes"])
 def test_list_names_everything(kind, capsys):
     assert main(["list", kind, "--json"]) == 0
     names = {entry["name"] for entry in json.loads(capsys.readouterr().out)}
@@ -24,6 +24,7 @@ def test_list_names_everything(kind, capsys):
             for end in ("", "-proxy", "-ccp", "-ccp-s", "-profs")
         },
         "backbones": {"bn_inception", "resnet20v2", "resnet50"},
+        "modes": {"frozen", "top", "finetune", "scratch"},
         "recipes": {"glyphs", "c2-ccp"},
     }[kind]
     assert wanted <= names

@@ -72,3 +72,7 @@ def test_digits_and_colours_are_chosen_by_the_caller() -> None:
 )
 def test_the_method_is_told_in_words(settings: dict[str, Any], text: str) -> None:
     assert words.method_text(settings) == text
+
+
+def test_one_is_no_plural() -> None:
+    assert [words.counted(number, "step") for number in (0, 1, 1200)] == ["0 steps", "1 step", "1,200 steps"]

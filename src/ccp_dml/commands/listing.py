@@ -25,6 +25,7 @@ class Kind(StrEnum):
     losses = "losses"
     methods = "methods"
     backbones = "backbones"
+    modes = "modes"
     recipes = "recipes"
     studies = "studies"
 
@@ -60,7 +61,7 @@ def list_things(
 
 
 def catalogue(kind: str) -> dict[str, str]:
-    """Describe all datasets, losses, methods, backbones, recipes or studies: name -> description.
+    """Describe all datasets, losses, methods, backbones, modes, recipes or studies: name -> description.
 
     What takes seconds to import, because torch comes with it, is kept from the first time somebody asks.
     """

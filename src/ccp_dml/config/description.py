@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from ccp_dml.config.layers import FOR_LOSSES
 from ccp_dml.config.recipes import RECIPE_KINDS, recipe_layers, shipped_recipes
 from ccp_dml.config.schema import Arguments, Config
 
@@ -88,11 +89,13 @@ def type_name(annotation: Any) -> str:
 
 
 def recipes_that_set(key: str, kinds: Iterable[str] = RECIPE_KINDS) -> dict[str, Any]:
-    """Find the shipped recipes that set a key themselves: recipe -> value."""
+    """Find the shipped recipes that set a key themselves, for every loss or for one: `scratch with ms` -> value."""
     section, _, name = key.partition(".")
     found: dict[str, Any] = {}
     for recipe in shipped_recipes(*kinds):
-        table = recipe_layers(recipe)[-1].tables.get(section, {})
-        if name in table:
-            found[recipe] = table[name]
+        tables = recipe_layers(recipe)[-1].tables
+        places = {recipe: tables} | {
+            f"{recipe} with {loss}": wishes for loss, wishes in tables.get(FOR_LOSSES, {}).items()
+        }
+        found |= {place: table[section][name] for place, table in places.items() if name in table.get(section, {})}
     return found

@@ -217,7 +217,8 @@ class CcpConfig(ConfigSection):
         True, description="whether the first problem with proxies is pulled to where the start without them ended (D2)"
     )
     until: Literal["stall", "stale", "steps"] = Field(
-        "stall", description="what ends a problem: patience; patience or stale proxies; steps_per_problem (D30)"
+        "stall",
+        description="what ends a problem: stall (patience), stale (that, or stale proxies), steps (their number) (D30)",
     )
     patience: int = Field(3, ge=1, description="evaluations without improvement that end a problem (D3)")
     staleness: float = Field(

@@ -60,6 +60,11 @@ def count(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Write `1 problem` or `3 problems`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def whole(value: float | None) -> str:
     """Write a mean of counts without its decimals."""
     return MISSING if value is None else f"{value:,.0f}"

@@ -13,6 +13,7 @@ from ccp_dml.reports.certificate_words import threshold_text
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.reports.figures.map_panels import problem_panels
 from ccp_dml.reports.figures.picture import write_picture
+from ccp_dml.reports.words import counted
 from ccp_dml.serving.exports.programs import ONNX, ONNX_OF_IMAGES, TORCH
 from ccp_dml.serving.model import EmbeddingModel
 from ccp_dml.serving.preprocessing import GreyPreprocessing, PhotoPreprocessing
@@ -99,9 +100,8 @@ def training_lines(run: RunFolder) -> list[str]:
         f"Seed {setting['run']['seed']}.",
     ]
     if "steps" in result:
-        lines.append(
-            f"{result['steps']:,} steps in {result['problems']} problem(s); best after {result['best_step']:,}."
-        )
+        problems = counted(result["problems"], "problem")
+        lines.append(f"{result['steps']:,} steps in {problems}; best after {result['best_step']:,}.")
     if protocol["hold_out"] == "nothing":
         return [
             *lines,
