@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from ccp_dml.records import layout, problem_map
 from ccp_dml.records import planar_map as module
-from ccp_dml.records import problem_map
 from ccp_dml.records.planar_map import MARGIN, SIZE, EmbeddingMap, embedding_map
 from ccp_dml.records.problem_map import ProblemMap, write_problem
 from ccp_dml.records.run_folder import RunFolder
@@ -67,6 +67,13 @@ def test_circles_are_the_proxies_that_the_next_problem_starts_from(run: Path, wr
     flat = torch.cat([squares, circles])
     ratio = torch.pdist(flat) / torch.pdist(truth)
     assert torch.allclose(torch.pdist(flat), torch.pdist(truth) * ratio.median(), atol=2)
+
+
+def test_no_circles_are_drawn_where_the_next_problem_has_no_map(run: Path, write_maps: WriteMaps) -> None:
+    write_maps(run, problems=4, dim=2)
+    layout.map_file(run, 2).unlink()  # as of a problem that ended before an evaluation
+    circles = {frame.problem: frame.proxies["selected"] for frame in drawn(run).frames}
+    assert [problem for problem, found in circles.items() if found is not None] == [3]
 
 
 def test_everything_fits_the_drawing(run: Path, write_maps: WriteMaps) -> None:

@@ -5,14 +5,13 @@ One pair of axes serves all problems of a run: what moves between two of them is
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ccp_dml.functional.planar import principal_plane
-from ccp_dml.records.problem_map import MapPoints, ProblemMap, evenly, read_problems, shown_points
+from ccp_dml.records.problem_map import MapPoints, ProblemMap, evenly, followers, read_problems, shown_points
 from ccp_dml.records.run_folder import RunFolder, embedded_picture
 
 MOST_FRAMES = 40  # problems on the slider; of more, evenly spaced ones
@@ -72,7 +71,7 @@ def embedding_map(run: RunFolder) -> EmbeddingMap | None:
         return None
     kept = evenly(problems, MOST_FRAMES)
     chosen = {side: shown_points(getattr(problems[0], side)) for side in ("train", "validation")}
-    following = {before.problem: after for before, after in pairwise(problems)}
+    following = followers(problems)
     clouds = [_cloud(problem, following.get(problem.problem), chosen) for problem in kept]
     dimensions = problems[0].train.embeddings.shape[1]
     if dimensions > 2:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -59,6 +60,14 @@ def evenly(problems: Sequence[ProblemMap], most: int) -> list[ProblemMap]:
     if len(problems) <= most:
         return list(problems)
     return [problems[place] for place in torch.linspace(0, len(problems) - 1, most).round().long().tolist()]
+
+
+def followers(problems: Sequence[ProblemMap]) -> dict[int, ProblemMap]:
+    """Find the problem right after each, by the number of the one before it.
+
+    Problems that ended before an evaluation have no map: after such a gap, a map shows proxies that were chosen later.
+    """
+    return {before.problem: after for before, after in pairwise(problems) if after.problem == before.problem + 1}
 
 
 def read_problem(file: Path) -> ProblemMap:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
@@ -16,7 +15,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.functional.geometry import mean_inter_class_distance
 from ccp_dml.functional.kcenter import covering_radius
 from ccp_dml.records.planar_map import planar_problems
-from ccp_dml.records.problem_map import ProblemMap, evenly, read_problems
+from ccp_dml.records.problem_map import ProblemMap, evenly, followers, read_problems
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
 from ccp_dml.reports.figures.map_panels import problem_panels
 from ccp_dml.reports.words import difference_text
@@ -149,7 +148,7 @@ def map_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure | None:
     if not ccp:
         return None
     problems = read_problems(ccp[0].folder.path)
-    following = {before.problem: after for before, after in pairwise(problems)}
+    following = followers(problems)
     kept = evenly(problems, MOST_MAPS)
     scores = {row["problem"]: row["map_at_r"] for row in ccp[0].folder.problem_rows()}
     titles = [f"Problem {one.problem}: MAP@R {100 * scores[one.problem]:.1f} %" for one in kept]
