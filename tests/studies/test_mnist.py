@@ -12,6 +12,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.plans.runner import LocalRunner
 from ccp_dml.records.problem_map import MapPoints, ProblemMap, evenly, read_problems
 from ccp_dml.studies import STUDIES, mnist
+from ccp_dml.studies.study import FinishedRun
 
 STUDY = STUDIES["mnist"]
 SMALL = (
@@ -88,3 +89,18 @@ def test_the_radius_is_the_largest_distance_to_the_nearest_proxy_averaged_over_c
     side = MapPoints(points, labels, torch.arange(4), ("a", "b"))
     assert mnist.map_radius(ProblemMap(1, side, side, proxies, proxies)) == pytest.approx((0.2 + 0.4) / 2)
     assert mnist.map_radius(ProblemMap(1, side, side, None, None)) is None
+
+
+def test_repeats_with_maps_of_different_problems_are_one_line_in_their_order():
+    runs = [
+        FinishedRun({"loss": "c2", "method": "c2-ccp", "repeat": repeat}, f"c2-ccp/repeat{repeat}", None)
+        for repeat in (0, 1)
+    ]
+    seen = {runs[0].name: (1, 3, 5), runs[1].name: (1, 2, 4)}
+    solved = {
+        name: [mnist.SolvedProblem(problem, 10, problem / 10, 0.5, 0.5, 1.0) for problem in problems]
+        for name, problems in seen.items()
+    }
+    line = mnist.curve_figure("c2", runs, solved).panels[0].lines[0]
+    assert list(line.x) == [1, 2, 3, 4, 5]
+    assert line.y == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])

@@ -179,7 +179,8 @@ def curve_figure(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[
                 for one in solved[run.name]:
                     if getattr(one, key) is not None:
                         values.setdefault(one.problem, []).append(getattr(one, key))
-            x, y = list(values), [mean(of_problem) for of_problem in values.values()]
+            x = sorted(values)  # repeats have maps of different problems
+            y = [mean(values[problem]) for problem in x]
             if ending != CCP:  # one problem, after one without proxies where the recipe asks for such a start
                 x, y = [1, most_problems(solved)], y[-1:] * 2
             if y:
