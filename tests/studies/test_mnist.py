@@ -10,7 +10,9 @@ from ccp_dml.cli import main
 from ccp_dml.config.layers import resolve
 from ccp_dml.errors import UserError
 from ccp_dml.plans.runner import LocalRunner
+from ccp_dml.records.layout import map_file
 from ccp_dml.records.problem_map import MapPoints, ProblemMap, evenly, read_problems
+from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.studies import STUDIES, mnist
 from ccp_dml.studies.study import FinishedRun
 
@@ -104,3 +106,13 @@ def test_repeats_with_maps_of_different_problems_are_one_line_in_their_order():
     line = mnist.curve_figure("c2", runs, solved).panels[0].lines[0]
     assert list(line.x) == [1, 2, 3, 4, 5]
     assert line.y == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+
+
+def test_a_map_that_is_gone_is_named_with_the_remedy(write_run, write_maps, tmp_path):
+    run = FinishedRun({}, "c2-ccp/repeat0", RunFolder.read(write_run(tmp_path / "run")))
+    best = mnist.best_problem(run)
+    write_maps(run.folder.path, problems=best)
+    assert len(mnist.maps_of(run)) == best
+    map_file(run.folder.path, best).unlink()
+    with pytest.raises(UserError, match=r"safetensors, which this study draws, is gone; restore it, or delete"):
+        mnist.maps_of(run)

@@ -14,6 +14,7 @@ from ccp_dml.config.schema import Config, ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.functional.geometry import mean_inter_class_distance
 from ccp_dml.functional.kcenter import covering_radius
+from ccp_dml.records.layout import map_file
 from ccp_dml.records.planar_map import planar_problems
 from ccp_dml.records.problem_map import ProblemMap, evenly, followers, read_problems
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
@@ -126,8 +127,25 @@ def solved_problems(run: FinishedRun) -> list[SolvedProblem]:
             logged[one.problem]["covering_radius"],
             mean_inter_class_distance(one.train.embeddings, one.train.labels),
         )
-        for one in read_problems(run.folder.path)
+        for one in maps_of(run)
     ]
+
+
+def maps_of(run: FinishedRun) -> list[ProblemMap]:
+    """Read the maps of a run; raise if that of the selected network is gone, without which there is nothing to show."""
+    path, problems = run.folder.path, read_problems(run.folder.path)
+    chosen = best_problem(run)
+    if all(one.problem != chosen for one in problems):
+        raise UserError(
+            f"{map_file(path, chosen)}, which this study draws, is gone; restore it, or delete {path} and repeat the "
+            "study's command, which trains that run again."
+        )
+    return problems
+
+
+def best_problem(run: FinishedRun) -> int:
+    """Look up the problem that the selected network is of."""
+    return int((run.folder.best_evaluation() or {})["problem"])
 
 
 def map_radius(problem: ProblemMap) -> float | None:
@@ -147,7 +165,7 @@ def map_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure | None:
     ccp = at(runs, method=loss + CCP)
     if not ccp:
         return None
-    problems = read_problems(ccp[0].folder.path)
+    problems = maps_of(ccp[0])
     following = followers(problems)
     kept = evenly(problems, MOST_MAPS)
     scores = {row["problem"]: row["map_at_r"] for row in ccp[0].folder.problem_rows()}
@@ -161,8 +179,8 @@ def end_figure(loss: str, runs: Sequence[FinishedRun]) -> Figure:
     best, titles = [], []
     for ending, label in VARIANTS.items():
         for run in at(runs, method=loss + ending)[:1]:
-            chosen = (run.folder.best_evaluation() or {})["problem"]
-            best.append(next(one for one in read_problems(run.folder.path) if one.problem == chosen))
+            chosen = best_problem(run)
+            best.append(next(one for one in maps_of(run) if one.problem == chosen))
             titles.append(f"{label}: MAP@R {run.score():.1f} %")
     panels = problem_panels(*planar_problems(best, [None] * len(best)), titles)
     caption = "Training images under the selected weights; squares: proxies. MAP@R is that of the test half."
