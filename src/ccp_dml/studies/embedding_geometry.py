@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ccp_dml.config.schema import Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
+from ccp_dml.errors import UserError, first_line
 from ccp_dml.foundation.checkpoint import load_note, load_weights, save_weights
 from ccp_dml.foundation.files import from_json
 from ccp_dml.foundation.randomness import derive_seed, generator
@@ -98,8 +99,15 @@ def write_geometry(file: Path, geometry: Geometry) -> None:
 
 
 def read_geometry(file: Path) -> Geometry:
-    tensors, note = load_weights(file), from_json(load_note(file) or "{}")
-    return {side: _side(tensors[f"{side}.labels"], tensors[f"{side}.places"], note[side]) for side in SIDES}
+    """Read what was measured; raise a UserError with the remedy where the file is damaged, or another one."""
+    try:
+        tensors, note = load_weights(file), from_json(load_note(file) or "{}")
+        return {side: _side(tensors[f"{side}.labels"], tensors[f"{side}.places"], note[side]) for side in SIDES}
+    except (ValueError, KeyError) as error:  # a UserError is a ValueError
+        raise UserError(
+            f"{file} holds no measurements that can be read ({first_line(error)}); delete it, and repeat the study's "
+            "command, which measures again."
+        ) from None
 
 
 def _side(labels: Tensor, places: Tensor, note: dict[str, float | Sequence[str]]) -> SideGeometry:

@@ -3,6 +3,7 @@
 import pytest
 from support.small_studies import SMALL_COST, carry_out, concluded
 
+from ccp_dml.errors import UserError
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.studies.cost import cost
 from ccp_dml.studies.cost.table import Quantity
@@ -29,6 +30,16 @@ def test_the_study_tells_what_it_measured(ask, tmp_path):
     )
     assert f"{rows['c2-ccp', 'step']['ratio']:.2f} times as long" in found.paragraph
     assert [figure.name for figure in found.figures] == ["parts", "rounds", "convergence"]
+
+
+@pytest.mark.parametrize(
+    "timings", ["{}", '{"samples": {}}', '{"samples": {"c2": {"step": []}, "c2-ccp": {}}}', '{"samples": [1]}']
+)
+def test_timings_that_were_edited_are_named_with_the_remedy(tmp_path, timings):
+    file = tmp_path / "timing-c2.json"
+    file.write_text(timings)
+    with pytest.raises(UserError, match=r"timing-c2\.json does not hold the timings of c2 and c2-ccp .*; delete it"):
+        cost.read_samples(file, ["c2", "c2-ccp"])
 
 
 def test_steps_to_a_score_are_those_of_the_first_evaluation_that_reaches_it(tmp_path):

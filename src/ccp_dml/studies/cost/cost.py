@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.config.schema import ConfigSection
+from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_json
 from ccp_dml.plans.plan import state_of
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
@@ -16,7 +17,7 @@ from ccp_dml.records.documents import read_json
 from ccp_dml.records.layout import timing_file
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Line, Lines
-from ccp_dml.studies.cost.measurement import STEP_PARTS, time_in_turns
+from ccp_dml.studies.cost.measurement import STEP_PARTS, Samples, time_in_turns
 from ccp_dml.studies.cost.table import CostTable, Quantity, quantity_rows
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at
@@ -35,6 +36,7 @@ from ccp_dml.studies.workbench import Workbench
 
 VARIANTS = {ALONE: "without CCP", CCP: "with CCP"}
 BETWEEN_STEPS = ("evaluation", "reselection")
+MEMORY = ("state", "kept for backward")
 NOISY = 0.2
 """Half of the rounds' ratios lie in a range as wide as this only where something else keeps the machine busy."""
 
@@ -86,9 +88,7 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
 
 def cost_table(loss: str, folder: Path, runs: Sequence[FinishedRun]) -> CostTable:
     """Collect all that was measured of a loss, without CCP and with it."""
-    timings = read_json(timing_file(folder, loss), remedy="delete it, and repeat the study's command")
-    assert timings is not None, "a loss has a table only when it has been timed"
-    samples = timings["samples"]
+    samples = read_samples(timing_file(folder, loss), [loss + ending for ending in VARIANTS])
     table: CostTable = {}
     for ending in VARIANTS:
         own, finished = samples[loss + ending], at(runs, method=loss + ending)
@@ -100,13 +100,30 @@ def cost_table(loss: str, folder: Path, runs: Sequence[FinishedRun]) -> CostTabl
             for name, gap in steps_between(finished).items()
             if name in ms
         }
-        for name in ("state", "kept for backward"):
+        for name in MEMORY:
             found[name] = Quantity("MB", [value / 1e6 for value in own[name]])
         table[loss + ending] = found
     for name, by_method in steps_to_convergence(loss, runs).items():
         for method, steps in by_method.items():
             table[method][name] = Quantity("steps", steps)
     return table
+
+
+def read_samples(file: Path, methods: Sequence[str]) -> dict[str, Samples]:
+    """Read what was timed of `methods`; raise a UserError with the remedy where the file does not hold it."""
+    remedy = "delete it, and repeat the study's command, which times again"
+    timings = read_json(file, remedy) or {}
+    try:
+        found = {
+            method: {name: [float(value) for value in values] for name, values in timings["samples"][method].items()}
+            for method in methods
+        }
+        for method in methods:
+            for name in ("step", *MEMORY):
+                found[method][name][0]
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{file} does not hold the timings of {' and '.join(methods)} ({error}); {remedy}.") from None
+    return found
 
 
 def steps_to_convergence(loss: str, runs: Sequence[FinishedRun]) -> dict[str, dict[str, list[float]]]:
@@ -205,7 +222,7 @@ def sentences(loss: str, table: CostTable) -> list[str]:
     memory = [
         f"{name} {ccp[name].median:.1f} MB instead of {plain[name].median:.1f} "
         f"({ccp[name].median / plain[name].median:.2f} times)"
-        for name in ("state", "kept for backward")
+        for name in MEMORY
     ]
     text.append(f"Memory: {', '.join(memory)}.")
     best, reached = "steps to the best evaluation", "steps to the best score without CCP"
