@@ -38,6 +38,7 @@ class StudyPlan:
     done: int
     total: int  # runs in the end, where later ones depend on earlier ones
     note: str = ""  # what `--plan` should say about runs that are not known yet
+    to_come: Sequence[PlannedRun] = ()  # in place of those, runs that cost as much
 
 
 def fixed_plan(runs: Sequence[StudyRun]) -> StudyPlan:

@@ -106,7 +106,10 @@ def test_a_plan_trains_and_writes_nothing(features, tmp_path, capsys):
     assert shown["runs"][0]["proxies"] == 1
     assert shown["totals"]["steps_left"] == 18 * 12
     assert main(study("search", features, out, "--plan", "--json", "--trials", "7")) == 0
-    assert "7 of 7 trials are left" in json.loads(capsys.readouterr().out)["note"]
+    shown = json.loads(capsys.readouterr().out)
+    assert "7 of 7 trials are left" in shown["note"]
+    assert (shown["runs"], shown["totals"]["open"], shown["totals"]["steps_left"]) == ([], 7, 7 * 12)
+    assert shown["totals"]["seconds_left"] > 0
     assert not out.exists()
 
 

@@ -87,3 +87,6 @@ def test_a_plan_counts_the_trials_of_all_machines_and_makes_no_file(ask, tmp_pat
     found = plan(request, tmp_path / "here")
     assert (found.done, found.total, list(found.runs)) == (1, 3, [])
     assert found.note.startswith("2 of 3 trials are left")
+    assert [run.name for run in found.to_come] == ["trials/0001", "trials/0002"]
+    there.open().ask()  # which runs there
+    assert [run.name for run in plan(request, tmp_path / "here").to_come] == ["trials/0002"]

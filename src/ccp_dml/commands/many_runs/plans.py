@@ -121,14 +121,17 @@ def forecast_text(found: "Forecast", runs: int) -> str:
     )
 
 
-def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: str = "") -> None:
+def show_plan(
+    planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: str = "", to_come: Sequence[PlanEntry] = ()
+) -> None:
     """Check the runs; print them, their cost in steps and time, and how far each has come.
 
-    `note` tells what is not known yet.
+    `note` tells what is not known yet. `to_come` stand for runs that are not: they count, and are not listed.
     """
     from ccp_dml.plans.plan import state_of
 
-    told, found = look_ahead(planned)
+    everything = [*planned, *to_come]
+    told, found = look_ahead(everything)
     states = [state_of(one.run.folder) for one in planned]
     if as_json:
         runs = [
@@ -146,7 +149,7 @@ def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: s
             for one, how in zip(planned, states, strict=True)
         ]
         more = {"note": note} if note else {}
-        left = {**plan_totals(planned), "seconds_left": 0.0 if found is None else found.seconds}
+        left = {**plan_totals(everything), "seconds_left": 0.0 if found is None else found.seconds}
         return print_json({"folder": str(folder), "runs": runs, "totals": left, "notes": told, **more})
     table = Table(title=f"{folder}: {len(planned)} runs")
     for title in ("run", "seed", "steps", "state"):
@@ -155,14 +158,15 @@ def show_plan(planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: s
         state = f"{how.state}, at step {how.step}" if how.state == "partly" else how.state
         steps = "until patience" if one.run.steps is None else f"{one.run.steps:,}"
         table.add_row(one.run.name, str(one.run.config.run.seed), steps, state)
-    out.print(table)
-    totals = plan_totals(planned)
+    if planned:
+        out.print(table)
+    totals = plan_totals(everything)
     cost = "until patience" if totals["steps_left"] is None else f"at most {totals['steps_left']:,} steps"
     out.print(
         f"{totals['done']} done, {totals['partly']} partly, {totals['open']} open; left to train: {cost}.",
     )
     if found is not None:
-        text = forecast_text(found, sum(how.state != "done" for how in states))
+        text = forecast_text(found, sum(how.state != "done" for how in states) + len(to_come))
         out.print(text, soft_wrap=True)
     for text in [*told, *([note] if note else [])]:
         out.print(text, soft_wrap=True)

@@ -95,7 +95,7 @@ def study(
     refuse_other_settings([one.run for one in planned.runs])
     if plan:
         entries = [PlanEntry(one.run, one.coordinates) for one in planned.runs]
-        return show_plan(entries, folder, as_json, planned.note)
+        return show_plan(entries, folder, as_json, planned.note, [PlanEntry(run) for run in planned.to_come])
     runner = chosen_runner(folder, workers, cluster)
     with alone_with_plan("study", folder, [one.run for one in planned.runs], planned.rehearsed):
         request = extend(folder, wanted)

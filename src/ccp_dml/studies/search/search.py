@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from optuna.trial import TrialState
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
@@ -60,9 +61,15 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     ]
     over = sum(trial.state in OVER for trial in everybodys)
     left = max(0, options.trials - over)
+    example = trial_run(request, folder, 0, search_space(request).first)
+    begun, running = len(everybodys), sum(trial.state == TrialState.RUNNING for trial in everybodys)
     return StudyPlan(
         runs,
-        rehearsed=[trial_run(request, folder, 0, search_space(request).first)] if left else [],
+        rehearsed=[example] if left else [],
+        to_come=[
+            replace(example, name=trial_name(one), folder=folder / trial_name(one))
+            for one in range(begun, begun + left - running)
+        ],
         done=min(over, options.trials),
         total=options.trials,
         note=f"{left} of {options.trials} trials are left, each depending on the results of those before it; "
