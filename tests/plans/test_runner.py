@@ -63,6 +63,14 @@ def test_a_killed_worker_is_replaced_and_finished_runs_are_never_repeated(featur
     assert again.events == []
 
 
+def test_a_plan_that_is_done_asks_nobody_to_train(features, tmp_path):
+    run = planned(features, tmp_path, "done")
+    run.folder.mkdir()
+    for name in ("config.toml", "result.json"):
+        (run.folder / name).touch()
+    assert execute([run], None) == [], "as where a cluster has gone, and tables are to be made once more"
+
+
 def test_cores_are_divided_and_devices_go_round(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)

@@ -129,8 +129,10 @@ class LocalRunner:
 
 
 def execute(runs: Sequence[PlannedRun], runner: Runner, watcher: PlanWatcher | None = None) -> list[Failure]:
-    """Train what is not done yet; return the runs that failed."""
+    """Train what is not done yet; return the runs that failed. Where nothing is left, nobody is asked to train."""
     left = [run for run in runs if state_of(run.folder).state != "done"]
+    if not left:
+        return []
     return runner.train(iter(left), len(left), watcher or PlanWatcher())
 
 

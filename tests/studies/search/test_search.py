@@ -9,7 +9,7 @@ from support.small_studies import planned
 
 from ccp_dml.errors import UserError
 from ccp_dml.studies.request import StudyRequest
-from ccp_dml.studies.search.search import SearchOptions, plan, search_space, trained_with, trial_run, trial_store
+from ccp_dml.studies.search.search import SearchOptions, plan, search_space, train, trained_with, trial_run, trial_store
 
 
 def test_the_first_trial_of_a_search_is_checked_and_none_is_known(ask, tmp_path):
@@ -90,3 +90,11 @@ def test_a_plan_counts_the_trials_of_all_machines_and_makes_no_file(ask, tmp_pat
     assert [run.name for run in found.to_come] == ["trials/0001", "trials/0002"]
     there.open().ask()  # which runs there
     assert [run.name for run in plan(request, tmp_path / "here").to_come] == ["trials/0002"]
+
+
+def test_a_search_without_trials_left_asks_nobody_to_train(ask, tmp_path):
+    request = ask("search", "study.trials=1", storage=str(tmp_path / "shared.log"))
+    there = trial_store(request, tmp_path / "there").open()
+    there.tell(there.ask(), 0.5)
+    nobody = None  # as a cluster that has gone
+    assert train(request, tmp_path, plan(request, tmp_path), nobody, nobody) == []

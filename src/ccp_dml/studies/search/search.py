@@ -13,7 +13,7 @@ from ccp_dml.config.recipes import recipe_label
 from ccp_dml.config.schema import Config, ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, file_digest
-from ccp_dml.plans.plan import PlannedRun, plan_run
+from ccp_dml.plans.plan import PlannedRun, plan_run, state_of
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE
 from ccp_dml.runs.datasets import build_data
@@ -80,10 +80,12 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
 def train(
     request: StudyRequest,
     folder: Path,
-    plan: StudyPlan,  # noqa: ARG001
+    plan: StudyPlan,
     runner: Runner,
     watcher: PlanWatcher,
 ) -> list[Failure]:
+    if plan.done == plan.total and all(state_of(one.run.folder).state == "done" for one in plan.runs):
+        return []
     options, store = request.options(SearchOptions), trial_store(request, folder)
     trials = TrialRuns(
         store.open(),
