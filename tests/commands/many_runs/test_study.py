@@ -129,6 +129,7 @@ def test_a_plan_trains_and_writes_nothing(features, tmp_path, capsys):
         ("pool", ("--set", "data.path=missing.npz"), "missing.npz"),
         ("search", ("--trials", "0"), "--trials"),
         ("search", ("--loss", "c2,ms"), "one loss at a time"),
+        ("search", ("--storage", "/nowhere/at/all/x.log"), "--storage /nowhere/at/all/x.log cannot be used"),
         ("search", ("--storage", "sqlite:////nowhere/at/all/x.db"), "--storage sqlite:////nowhere/at/all/x.db cannot"),
     ],
 )

@@ -23,6 +23,13 @@ def test_a_storage_that_cannot_be_reached_is_a_user_s_mistake(address, tmp_path)
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("place", ["nowhere/x.log", "."])
+def test_a_file_that_cannot_be_made_is_refused_before_anything_is_written(place, tmp_path):
+    with pytest.raises(UserError, match=r"--storage .* cannot be used"):
+        TrialStore(tmp_path / "study", str(tmp_path / place), "search").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("damage", ["all", "studies", "values"])
 def test_damaged_trials_of_its_own_are_named_without_a_storage_that_nobody_gave(damage, tmp_path):
     store = TrialStore(tmp_path, None, "search")

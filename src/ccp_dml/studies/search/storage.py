@@ -42,10 +42,17 @@ class TrialStore:
         return f"{platform.node()}:{self.folder.resolve()}" if self.is_shared else None
 
     def exists(self) -> bool:
-        """Tell whether there may be trials already, without making a file."""
+        """Tell whether there may be trials already, without making a file; raise if there could never be any."""
         if self.address is None:
             return (self.folder / layout.TRIALS).is_file()
-        return "://" in self.address or Path(self.address).is_file()
+        if "://" in self.address:
+            return True
+        file = Path(self.address)
+        if file.is_dir():
+            raise self._unusable(IsADirectoryError("it is a folder"))
+        if not file.parent.is_dir():
+            raise self._unusable(FileNotFoundError(f"there is no folder {file.parent}"))
+        return file.is_file()
 
     def open(self) -> optuna.Study:
         """Open the search; make it if it is not there yet."""
