@@ -16,6 +16,16 @@ def test_what_is_missing_is_said() -> None:
     assert certificate_words.set_names(certificate)["validation"] == "held-out images"
 
 
+def test_classes_that_were_not_drawn_are_not_denied() -> None:
+    certificate = certificate_of(0.4)
+    certificate["threshold"], part = None, certificate["sets"]["validation"]
+    part["images"], part["of_images"] = 6, 600
+    said = certificate_words.threshold_text(certificate)
+    assert "the 6 of 600 validation images that were drawn are all of one class; ask for more --pairs" in said
+    part["images"] = 600
+    assert "as the validation images are all of one class." in certificate_words.threshold_text(certificate)
+
+
 def test_c1_says_how_far_its_scale_is_the_one_that_was_trained() -> None:
     certificate = certificate_of(0.4)
     certificate["constraint"]["scale"] = "half squared distance"

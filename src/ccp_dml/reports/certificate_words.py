@@ -62,6 +62,12 @@ def threshold_text(certificate: Certificate) -> str:
     """Say which threshold to use, and what it did on classes that it was not chosen on."""
     threshold = certificate["threshold"]
     if threshold is None:
+        part = certificate["sets"]["validation"]
+        if part["images"] < part["of_images"]:
+            return (
+                f"No threshold could be chosen, as the {part['images']:,} of {part['of_images']:,} validation images "
+                "that were drawn are all of one class; ask for more --pairs."
+            )
         return "No threshold could be chosen, as the validation images are all of one class."
     interval, sure = threshold["interval"], confidence_text(certificate)
     low, high = (MISSING if interval[end] is None else f"{interval[end]:.4g}" for end in ("low", "high"))

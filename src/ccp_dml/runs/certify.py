@@ -226,7 +226,7 @@ def certify_run(
         raise UserError(f"{folder} cannot be written ({error.strerror or error}); copy the run elsewhere.") from None
     if certificate is None:
         raise UserError(
-            f"The loss {config.loss.name!r} of {folder} has no threshold of its own, and its validation images are all "
-            "of one class, so that none can be chosen: give one with --beta."
+            f"The loss {config.loss.name!r} of {folder} has no threshold of its own, and the validation images that "
+            "were drawn are all of one class, so that none can be chosen: give one with --beta, or more --pairs."
         )
     return certificate
