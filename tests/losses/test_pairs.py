@@ -163,3 +163,12 @@ def test_few_pairs_are_not_worth_a_search(monkeypatch):
     assert pair_up(e, y, r, ry).are_many
     assert not pair_up(e, y, r[1:], ry[1:]).are_many
     assert not pair_up(e, y).are_many
+
+
+@every_loss
+@pytest.mark.parametrize("narrow", [torch.uint8, torch.int16, torch.int32])
+def test_labels_of_a_narrow_type_are_those_of_a_wide_one(make, narrow):
+    e, y, r, ry = scene("proxies")
+    far = ry + 2 ** torch.iinfo(narrow).bits  # other classes altogether, which the narrow type cannot tell apart
+    assert torch.equal(make()(e, y.to(narrow), r, far), make()(e, y, r, far))
+    assert torch.equal(make()(e, y, r, ry.to(narrow)), make()(e, y, r, ry))

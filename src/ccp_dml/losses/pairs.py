@@ -127,14 +127,15 @@ def pair_up(
         raise ValueError("ref_embeddings and ref_labels belong together: give both or neither")
     _check_labelled("", embeddings, labels)
     anchors = NORMALISERS[normalise](at_least_float32(embeddings))
-    labels = labels.to(embeddings.device)
+    labels = labels.to(embeddings.device, torch.int64)  # of both sides: in a narrower type, 256 would become 0
     if ref_embeddings is None or ref_labels is None:
         return Pairs(anchors, labels, anchors, labels, "none", same_set=True)
     _check_labelled("ref_", ref_embeddings, ref_labels)
     if embeddings.shape[1] != ref_embeddings.shape[1]:
         raise ValueError(f"embeddings have {embeddings.shape[1]} dimensions, ref_embeddings {ref_embeddings.shape[1]}")
     anchors = holders.hand_out(anchors)
-    return Pairs(anchors, labels, ref_embeddings, ref_labels.to(labels), normalise, same_set=False, holders=holders)
+    ref_labels = ref_labels.to(labels)
+    return Pairs(anchors, labels, ref_embeddings, ref_labels, normalise, same_set=False, holders=holders)
 
 
 def _check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:
