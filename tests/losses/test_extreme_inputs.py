@@ -97,3 +97,17 @@ def test_labels_without_a_class_vector_are_refused(name, wrong):
 def test_arguments_that_are_nan_are_refused(name, argument):
     with pytest.raises(ValueError, match="nan"):
         make(name, **{argument: math.nan})
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("narrow", [torch.uint8, torch.int32])
+def test_labels_may_be_integers_of_any_type(name, narrow):
+    assert torch.equal(make(name)(HALVES["usual"], LABELS.to(narrow)), make(name)(HALVES["usual"], LABELS))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_labels_that_are_no_column_of_integers_are_named(name):
+    with pytest.raises(ValueError, match=r"labels must be integers, got torch\.float32"):
+        make(name)(HALVES["usual"], LABELS.float())
+    with pytest.raises(ValueError, match=r"labels must be one per row of embeddings: got shape \(6, 1\)"):
+        make(name)(HALVES["usual"], LABELS.unsqueeze(1))

@@ -86,3 +86,10 @@ def test_backward_may_come_after_the_queue_has_moved_on():
 
 def test_the_queue_is_not_trained():
     assert not list(CrossBatchMemory(ContrastiveLoss(), 12, DIM).parameters())
+
+
+@pytest.mark.parametrize("narrow", [torch.uint8, torch.int32])
+def test_labels_may_be_integers_of_any_type(narrow):
+    wide, other = (CrossBatchMemory(ContrastiveLoss(0.1, 0.9), 10, DIM, start_step=0) for _ in range(2))
+    for embeddings, labels in batches(4):
+        assert torch.equal(other(embeddings, labels.to(narrow)), wide(embeddings, labels))

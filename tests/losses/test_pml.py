@@ -246,3 +246,14 @@ def test_miners_of_the_library_go_by_name():
     assert {"TripletMarginMiner", "MultiSimilarityMiner", "BatchHardMiner"} <= set(pml_miners())
     assert "BaseMiner" not in pml_miners()
     assert list(settable_arguments(pml_miners()["MultiSimilarityMiner"]).parameters) == ["epsilon"]
+
+
+@pytest.mark.parametrize("name", WITH_REFERENCES)
+def test_batch_and_references_may_differ_in_precision(name):
+    draw = torch.Generator().manual_seed(0)
+    batch, given = (torch.randn(12, DIM, generator=draw) for _ in range(2))
+    labels = torch.arange(4).repeat(3)
+    loss = PmlLoss.named(name, {}, **SIZES)
+    expected = loss(batch.double(), labels, given.double(), labels)
+    torch.testing.assert_close(loss(batch.double(), labels, given, labels.int()), expected)
+    torch.testing.assert_close(loss(batch, labels, given.double(), labels), expected)

@@ -53,7 +53,7 @@ class CrossBatchMemory(nn.Module):
         embeddings, labels = embeddings[-size:], labels[-size:]
         slots = torch.arange(self.enqueued, self.enqueued + len(labels), device=labels.device) % size
         self.embeddings[slots] = embeddings.to(self.embeddings.dtype)
-        self.labels[slots] = labels
+        self.labels[slots] = labels.to(self.labels.dtype)
         self.enqueued += len(labels)
 
     def get_extra_state(self) -> dict[str, Any]:

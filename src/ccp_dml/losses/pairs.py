@@ -125,12 +125,12 @@ def pair_up(
     """
     if (ref_embeddings is None) != (ref_labels is None):
         raise ValueError("ref_embeddings and ref_labels belong together: give both or neither")
-    _check_labelled("", embeddings, labels)
+    check_labelled("", embeddings, labels)
     anchors = NORMALISERS[normalise](at_least_float32(embeddings))
     labels = labels.to(embeddings.device, torch.int64)  # of both sides: in a narrower type, 256 would become 0
     if ref_embeddings is None or ref_labels is None:
         return Pairs(anchors, labels, anchors, labels, "none", same_set=True)
-    _check_labelled("ref_", ref_embeddings, ref_labels)
+    check_labelled("ref_", ref_embeddings, ref_labels)
     if embeddings.shape[1] != ref_embeddings.shape[1]:
         raise ValueError(f"embeddings have {embeddings.shape[1]} dimensions, ref_embeddings {ref_embeddings.shape[1]}")
     anchors = holders.hand_out(anchors)
@@ -138,7 +138,8 @@ def pair_up(
     return Pairs(anchors, labels, ref_embeddings, ref_labels, normalise, same_set=False, holders=holders)
 
 
-def _check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:
+def check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:
+    """Raise unless `embeddings` (N, D) are real numbers and `labels` (N,) whole ones; the `prefix` names references."""
     if embeddings.dim() != 2:
         raise ValueError(f"{prefix}embeddings must be (rows, dimensions), got shape {tuple(embeddings.shape)}")
     if not embeddings.is_floating_point():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import at_least_float32
+from ccp_dml.losses.pairs import check_labelled
 
 _NEED_MORE_THAN_LABELS = frozenset({"BaseMetricLossFunction", "GenericPairLoss", "ManifoldLoss", "VICRegLoss"})
 """Base classes, and losses that learn without labels."""
@@ -183,6 +184,11 @@ class PmlLoss(nn.Module):
             raise ValueError("references are embeddings and labels: give both `ref_embeddings` and `ref_labels`")
         if ref_embeddings is not None and not self.takes_references:
             self.rehearse(references=True, classes=4, dim=embeddings.shape[1])
+        check_labelled("", embeddings, labels)
+        labels = labels.to(embeddings.device, torch.int64)  # the library takes some other integers for masks
+        if ref_embeddings is not None and ref_labels is not None:
+            check_labelled("ref_", ref_embeddings, ref_labels)
+            ref_labels = ref_labels.to(labels)
         if len(embeddings) == 0:
             return at_least_float32(embeddings).sum()  # zero, with a gradient; the library would take a mean of nothing
         if self.classes is not None:
@@ -196,8 +202,11 @@ class PmlLoss(nn.Module):
         embeddings = with_direction(embeddings)
         references: dict[str, Tensor] = {}
         if ref_embeddings is not None and ref_labels is not None:
+            given = with_direction(ref_embeddings)
+            dtype = torch.promote_types(embeddings.dtype, given.dtype)  # the library multiplies like with like only
+            embeddings = embeddings.to(dtype)
             # Views, because the library takes the same object for the same set and leaves self-pairs out.
-            references = {"ref_emb": with_direction(ref_embeddings)[:], "ref_labels": ref_labels[:]}
+            references = {"ref_emb": given.to(dtype)[:], "ref_labels": ref_labels[:]}
         indices = None if self.miner is None else self.miner(embeddings, labels, *references.values())
         loss: Tensor = self.loss(embeddings, labels, indices, **references)
         return loss
