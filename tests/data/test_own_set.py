@@ -77,6 +77,21 @@ def test_vectors_are_features():
     assert torch.equal(found.train.load(torch.arange(4)), rows[:4])
 
 
+@pytest.mark.parametrize("convert", [torch.Tensor.bfloat16, torch.Tensor.double, torch.Tensor.requires_grad_])
+def test_vectors_may_come_out_of_a_network(convert):
+    rows = torch.arange(16.0).reshape(8, 2)
+    found = halves(Items([convert(row.clone()) for row in rows], [0, 0, 1, 1, 2, 2, 3, 3]))
+    assert torch.equal(found.train.load(torch.arange(4)), rows[:4])
+
+
+@pytest.mark.parametrize("wrap", [torch.tensor, np.array, np.int64])
+def test_targets_may_be_tensors_one_by_one(wrap):
+    """Their texts, "tensor(10)" and "tensor(2)", would be sorted as words, and other classes would train."""
+    numbers = np.arange(24) // 2
+    found = halves(Items(list(torch.ones(24, 2)), [wrap(number) for number in numbers.tolist()]))
+    assert found.train.class_names == ("0", "1", "2", "3", "4", "5")
+
+
 def test_complete_halves_are_taken_as_they_are():
     found = halves(Items(images(8), [0, 0, 1, 1, 2, 2, 3, 3]))
     assert halves(found) is found
@@ -91,6 +106,9 @@ def test_complete_halves_are_taken_as_they_are():
         (Items([], []), "my.py:Data is empty"),
         (Items(images(4), [0, 0, 1, 1], split=["train"]), "4 items but 1 entries of split"),
         (Items(images(4), [0, 0, 1, 1], split=["train", "dev"] * 2), "has split 'dev'"),
+        (Items([*torch.ones(3, 2), torch.ones(3)], [0, 0, 1, 1]), r"item 3 of my.py:Data is of shape \(3,\), but"),
+        (Items([*torch.ones(3, 2), None], [0, 0, 1, 1]), "item 3 of my.py:Data is of type NoneType, but item 0 is"),
+        (Items([*torch.ones(3, 2), torch.full((2,), torch.nan)], [0, 0, 1, 1]), "item 3 of my.py:Data has NaN"),
         (Items(["gone.png", "gone.png"], [0, 1]), r"item 0 of my.py:Data is no image \(there is no such file\)"),
     ],
 )

@@ -116,9 +116,7 @@ def own_halves(
         raise UserError(f"{origin} is empty: it has no items")
     sample = first_of(data[0])
     if _is_vector(sample):
-        rows = torch.stack(
-            [torch.as_tensor(np.asarray(first_of(data[i])), dtype=torch.float32) for i in range(len(data))]
-        )
+        rows = _rows(data, len(sample), origin)
         return divide(
             FeatureRows(rows), labels, split, origin=origin, item="row", drop_small_classes=drop_small_classes
         )
@@ -128,8 +126,26 @@ def own_halves(
 
 
 def _is_vector(item: Any) -> bool:
-    array = np.asarray(item) if isinstance(item, np.ndarray | Tensor) else None
-    return array is not None and array.ndim == 1 and array.dtype.kind == "f"
+    if isinstance(item, Tensor):
+        return item.ndim == 1 and item.is_floating_point()
+    return isinstance(item, np.ndarray) and item.ndim == 1 and item.dtype.kind == "f"
+
+
+def _rows(data: Any, dimensions: int, origin: str) -> Tensor:
+    """Read all vectors (N, dimensions), in single precision."""
+    rows = torch.empty(len(data), dimensions)
+    for number in range(len(data)):
+        item = first_of(data[number])
+        if not _is_vector(item) or len(item) != dimensions:
+            found = f"shape {tuple(item.shape)}" if hasattr(item, "shape") else f"type {type(item).__name__}"
+            raise UserError(
+                f"item {number} of {origin} is of {found}, but item 0 is a vector of {dimensions} floating-point "
+                "numbers: all items must be alike"
+            )
+        rows[number] = torch.as_tensor(item).detach()
+        if not rows[number].isfinite().all():
+            raise UserError(f"item {number} of {origin} has NaN or infinite values: repair or remove it")
+    return rows
 
 
 def _labels(data: Any, origin: str) -> list[str]:
@@ -155,4 +171,6 @@ def _split(data: Any, origin: str) -> list[str] | None:
 
 
 def _plain(values: Any) -> Sequence[Any]:
-    return values.tolist() if hasattr(values, "tolist") else list(values)
+    """List the values of an array, a tensor or a list, whose items may be tensors or arrays of one number."""
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    return [value.item() if isinstance(value, Tensor | np.ndarray) and value.ndim == 0 else value for value in listed]
