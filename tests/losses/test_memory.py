@@ -93,3 +93,28 @@ def test_labels_may_be_integers_of_any_type(narrow):
     wide, other = (CrossBatchMemory(ContrastiveLoss(0.1, 0.9), 10, DIM, start_step=0) for _ in range(2))
     for embeddings, labels in batches(4):
         assert torch.equal(other(embeddings, labels.to(narrow)), wide(embeddings, labels))
+
+
+@pytest.mark.parametrize("start_step", [0, 2])
+def test_what_is_only_measured_is_not_remembered(start_step):
+    one, two = (CrossBatchMemory(ContrastiveLoss(0.1, 0.9), 20, DIM, start_step) for _ in range(2))
+    for step, (embeddings, labels) in enumerate(batches(6)):
+        two.eval()
+        validation = two(embeddings.flip(0), labels)
+        if step <= start_step:  # the queue is still empty
+            assert torch.equal(validation, two.loss(embeddings.flip(0), labels))
+        two.train()
+        assert torch.equal(two(embeddings, labels), one(embeddings, labels))
+    assert (two.calls, two.enqueued) == (one.calls, one.enqueued)
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (-1, 5), (5, 0), (5, 5, -1)])
+def test_a_memory_without_room_is_refused(sizes):
+    with pytest.raises(ValueError, match="room for at least one embedding"):
+        CrossBatchMemory(ContrastiveLoss(), *sizes)
+
+
+def test_embeddings_of_another_dimension_are_named():
+    memory = CrossBatchMemory(ContrastiveLoss(), 10, DIM + 1)
+    with pytest.raises(ValueError, match=f"embeddings have {DIM} dimensions, but this memory is made for {DIM + 1}"):
+        memory(*batches(1)[0])

@@ -11,7 +11,8 @@ class CrossBatchMemory(nn.Module):
 
     Until `start_step` only the batch counts: embeddings drift too fast at first. From then on the queue takes in
     every batch, the current one included, and forgets the oldest (D23). Embeddings in the queue carry no gradient. The
-    queue is part of the module's state, so that a resumed run goes on exactly.
+    queue is part of the module's state, so that a resumed run goes on exactly. In inference mode (`memory.eval()`) a
+    loss is measured only: what is being validated must not become something to learn from.
 
     A sample meets its own copy in the queue, as a positive at distance zero. To C2 that is no pair at all; C1 is drawn
     by it to give its vectors unit length.
@@ -30,6 +31,11 @@ class CrossBatchMemory(nn.Module):
 
     def __init__(self, loss: nn.Module, size: int, dim: int, start_step: int = 1000) -> None:
         super().__init__()
+        if size < 1 or dim < 1 or start_step < 0:
+            raise ValueError(
+                "a cross-batch memory needs room for at least one embedding of one dimension, and start_step >= 0, "
+                f"got size {size}, dim {dim} and start_step {start_step}"
+            )
         self.loss, self.start_step = loss, start_step
         self.register_buffer("embeddings", torch.zeros(size, dim))
         self.register_buffer("labels", torch.zeros(size, dtype=torch.int64))
@@ -39,10 +45,16 @@ class CrossBatchMemory(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Compute the scalar loss of a batch (B, D) with labels (B,)."""
         loss: Tensor = self.loss(embeddings, labels)
-        self.calls += 1
+        if embeddings.shape[1] != self.embeddings.shape[1]:
+            raise ValueError(
+                f"embeddings have {embeddings.shape[1]} dimensions, but this memory is made for "
+                f"{self.embeddings.shape[1]}: set dim"
+            )
+        self.calls += self.training
         if self.calls <= self.start_step:
             return loss
-        self._enqueue(embeddings.detach(), labels)
+        if self.training:
+            self._enqueue(embeddings.detach(), labels)
         filled = min(self.enqueued, len(self.labels))
         # A copy: the queue may move on before somebody's own loop gets to the backward pass of this step.
         past: Tensor = self.loss(embeddings, labels, self.embeddings[:filled].clone(), self.labels[:filled])
