@@ -26,6 +26,7 @@ def random_images(side: int) -> Tensor:
         ("test_convnext", 64, (2, 64, 2, 2)),
         ("test_mambaout", 64, (2, 256, 2, 2)),  # channels last inside
         ("test_vit", 160, (2, 64)),  # tokens
+        ("crossvit_tiny_240", 240, (2, 288)),  # tokens of two sizes, in a list
     ],
 )
 def test_shapes_and_use_of_every_parameter(name: str, side: int, shape: tuple[int, ...]) -> None:
@@ -43,6 +44,19 @@ def test_channels_last_networks_are_turned_round() -> None:
     images = random_images(96)
     maps = backbone.network(backbone.input_normalisation(images))  # (B, h, w, F)
     torch.testing.assert_close(backbone(images).mean(dim=(2, 3)), maps.mean(dim=(1, 2)))
+
+
+def test_a_network_that_lays_its_maps_out_in_a_row_pools_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create(_: str, global_pool: str | None, pretrained: bool = False) -> nn.Module:  # noqa: ARG001 as timm's
+        pooling = {} if global_pool is None else {"global_pool": global_pool}
+        network = timm.models.convmixer.ConvMixer(dim=8, depth=1, num_classes=0, **pooling)
+        network.pretrained_cfg = timm.get_pretrained_cfg("convmixer_768_32").to_dict()
+        return network
+
+    monkeypatch.setattr("ccp_dml.models.timm_backbone._create", create)
+    backbone = TimmBackbone("convmixer_768_32")
+    assert backbone.num_features == 8  # not 8 for each of 32 x 32 positions
+    assert backbone(random_images(64)).shape == (2, 8)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "test_resnet"])

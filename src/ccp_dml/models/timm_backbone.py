@@ -24,11 +24,15 @@ class TimmBackbone(nn.Module):
         super().__init__()
         self.name = name
         global_pool: str | None = None  # the network's own: how tokens are best pooled differs from one to the next
-        network = _create(name, global_pool)
-        if _on_black_image(network, network.forward_features).ndim == 4:  # type: ignore[arg-type]
+        network = pooling = _create(name, global_pool)
+        maps = _on_black_image(pooling, pooling.forward_features)  # type: ignore[arg-type]
+        if isinstance(maps, Tensor) and maps.ndim == 4:  # some transformers give a list, a part for each size of patch
             global_pool = ""  # none: `Embedder` pools
             network = _create(name, global_pool)
         sample = _on_black_image(network, network)
+        if global_pool == "" and sample.ndim == 2 and sample.numel() == maps.numel():
+            global_pool, network = None, pooling  # without pooling it gives all positions as one long row
+            sample = _on_black_image(network, network)
         self.channels_last = sample.ndim == 4 and getattr(network, "output_fmt", "NCHW") == "NHWC"
         self.num_features = sample.shape[-1 if self.channels_last else 1]
 
