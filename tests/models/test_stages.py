@@ -95,6 +95,8 @@ def test_another_name_is_refused_with_those_that_there_are() -> None:
         cut_at(create_backbone("test_efficientnet"), "layer3")
     with pytest.raises(UserError, match="it has none"):
         cut_at(nn.Sequential(nn.Conv2d(3, 4, 3)), "blocks.5")
+    with pytest.raises(UserError, match="it has none"):
+        cut_at(create_backbone("identity", feature_dim=4), "blocks.5")
 
 
 def test_a_module_that_is_called_twice_is_no_stage() -> None:

@@ -58,7 +58,8 @@ def as_kept(features: Tensor, precision: FeaturePrecision) -> Tensor:
 
 def cut_at(backbone: nn.Module, stage: str, precision: FeaturePrecision = "half") -> Cut:
     """Find the cut at `stage`, freeze what is below it, and seal it: no gradient passes, and maps are rounded."""
-    calls = _called_modules(backbone)
+    has_weights = next(backbone.parameters(), None) is not None
+    calls = _called_modules(backbone) if has_weights else []  # precomputed features, say, have nothing to cut
     stages = _stages(backbone, calls)
     if stage not in stages:
         known = (
