@@ -257,3 +257,18 @@ def test_batch_and_references_may_differ_in_precision(name):
     expected = loss(batch.double(), labels, given.double(), labels)
     torch.testing.assert_close(loss(batch.double(), labels, given, labels.int()), expected)
     torch.testing.assert_close(loss(batch, labels, given.double(), labels), expected)
+
+
+@pytest.mark.parametrize("name", WITH_CLASS_VECTORS)
+@pytest.mark.parametrize("construct", ["wrapped", "by name"])
+def test_labels_without_a_class_vector_are_named(name, construct):
+    loss = PmlLoss.named(name, {}, **SIZES)
+    loss = wrap(loss.loss) if construct == "wrapped" else loss
+    for beyond in (-1, 1):
+        with pytest.raises(ValueError, match=rf"labels must lie in 0\.\.{CLASSES - 1}"):
+            loss(torch.randn(CLASSES, DIM), torch.arange(CLASSES) + beyond)
+
+
+@pytest.mark.parametrize("name", [*WITH_REFERENCES, *IN_THE_BATCH_ONLY])
+def test_losses_without_class_vectors_take_any_labels(name):
+    assert PmlLoss.named(name, {}, **SIZES).classes is None

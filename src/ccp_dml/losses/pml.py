@@ -129,7 +129,7 @@ class PmlLoss(nn.Module):
         super().__init__()
         self.loss, self.miner = loss, miner
         self.takes_references = False  # until a rehearsal has shown it
-        self.classes: int | None = None  # as far as is known: labels beyond it are refused
+        self.classes = _count_classes(loss)  # where the loss has a vector of each: labels beyond it are refused
 
     @classmethod
     def named(
@@ -160,9 +160,7 @@ class PmlLoss(nn.Module):
             loss = seeded(seed, constructor, **arguments, **{key: sizes[_SIZES[key]] for key in required})
         except Exception as error:  # the library checks its arguments by whatever happens to them
             raise ValueError(f"{name} refuses its arguments: {_reason(error)}") from None
-        adapted = cls(loss, miner)
-        adapted.classes = classes if adapted.has_class_vectors else None
-        return adapted
+        return cls(loss, miner)
 
     @property
     def name(self) -> str:
@@ -345,6 +343,16 @@ def _is_required(constructor: type, name: str) -> bool:
         if parameter is not None:
             return parameter.default is parameter.empty
     return False
+
+
+def _count_classes(loss: nn.Module) -> int | None:
+    """Count the classes that a loss of the library has vectors of; None where it has none, or does not tell."""
+    if isinstance(count := getattr(loss, "num_classes", None), int) and count > 0:  # 0 where it is only recorded
+        return count
+    proxies, columns = getattr(loss, "proxies", None), getattr(loss, "W", None)  # (C, D) or (D, C)
+    if isinstance(proxies, nn.Parameter):
+        return len(proxies)
+    return columns.shape[1] if isinstance(columns, nn.Parameter) else None
 
 
 def _reason(error: Exception) -> str:
