@@ -3,9 +3,9 @@
     python tools/result_figures.py    draws all of them into docs/assets
 
 A mark `<!-- figure: NAME -->` stands above each picture; the table below it is drawn into results-NAME.svg. A column
-is drawn where most of its cells are numbers, `12.3` or `12.3 ± 0.4`. Where the first column counts (1, 2, 3, ...) over
-more than two rows, each column becomes a curve in a panel of its own; otherwise each row becomes a line with a dot per
-column.
+is drawn where most of its cells are numbers, `12.3` or `12.3 ± 0.4`. Where the first column is called `step`, all
+columns become curves in one panel. Where it counts (1, 2, 3, ...) over more than two rows, each column becomes a curve
+in a panel of its own; otherwise each row becomes a line with a dot per column.
 """
 
 import re
@@ -28,8 +28,8 @@ def figures(page: str) -> dict[str, str]:
     return {name: draw(*read_table(section)) for name, section in MARK.findall(page)}
 
 
-def read_table(section: str) -> tuple[list[str], list[Column]]:
-    """Read the first table of a section: the labels of its rows, and its columns of numbers with their spread."""
+def read_table(section: str) -> tuple[str, list[str], list[Column]]:
+    """Read the first table of a section: what its rows are, their labels, and its columns of numbers."""
     rows = [line.strip("| ").split("|") for line in section.splitlines() if line.startswith("|")]
     heading, body = [cell.strip(" `") for cell in rows[0]], rows[2:]
     labels = [row[0].strip(" `") for row in body]
@@ -38,7 +38,7 @@ def read_table(section: str) -> tuple[list[str], list[Column]]:
         values = [value_of(row[index].strip()) for row in body]
         if sum(value is not None for value in values) * 2 > len(values):
             columns.append((name, values))
-    return labels, columns
+    return heading[0], labels, columns
 
 
 def value_of(cell: str) -> Value | None:
@@ -46,7 +46,9 @@ def value_of(cell: str) -> Value | None:
     return (float(found[1]), float(found[2] or 0)) if found else None
 
 
-def draw(labels: list[str], columns: list[Column]) -> str:
+def draw(rows: str, labels: list[str], columns: list[Column]) -> str:
+    if rows == "step":
+        return training([float(label.replace(",", "")) for label in labels], columns)
     counts = len(labels) > 2 and all(label.isdigit() for label in labels)
     return curves(labels, columns) if counts else dots(labels, columns)
 
@@ -80,6 +82,16 @@ def svg(width: int, height: int, parts: list[str]) -> str:
     return "\n".join([opening, *parts, "</svg>"]) + "\n"
 
 
+def legend(columns: list[Column], place: int) -> list[str]:
+    """Name the colours of all columns, side by side, from `place` on."""
+    parts = []
+    for name, _ in columns:
+        colour = colour_of(name)
+        parts.append(f'<circle cx="{place}" cy="14" r="5" fill="{colour}"/><text x="{place + 10}" y="18">{name}</text>')
+        place += 30 + 8 * len(name)
+    return parts
+
+
 def dots(labels: list[str], columns: list[Column]) -> str:
     """Draw a line per row, with a dot and its spread for each column."""
     left, right, top, row_height, width = 90, 24, 34, 34, 640
@@ -93,11 +105,7 @@ def dots(labels: list[str], columns: list[Column]) -> str:
     for tick in ticks(low, high):
         parts.append(f'<path d="M{x(tick)} {top}V{bottom}" stroke="{INK}" stroke-opacity=".25"/>')
         parts.append(f'<text x="{x(tick)}" y="{bottom + 18}" text-anchor="middle">{tick:g}</text>')
-    place = left
-    for name, _ in columns:
-        colour = colour_of(name)
-        parts.append(f'<circle cx="{place}" cy="14" r="5" fill="{colour}"/><text x="{place + 10}" y="18">{name}</text>')
-        place += 30 + 8 * len(name)
+    parts += legend(columns, left)
     for row, label in enumerate(labels):
         y = top + row_height * (row + 0.5)
         parts.append(f'<text x="{left - 14}" y="{y + 4:g}" text-anchor="end">{label}</text>')
@@ -110,6 +118,29 @@ def dots(labels: list[str], columns: list[Column]) -> str:
                     parts.append(f'<path d="{ends}" stroke="{colour}" stroke-width="2"/>')
                 parts.append(f'<circle cx="{x(mean)}" cy="{height:g}" r="4.5" fill="{colour}"/>')
     return svg(width, bottom + 28, parts)
+
+
+def training(steps: list[float], columns: list[Column]) -> str:
+    """Draw a curve per column over the steps of a training."""
+    width, height, left, right, top, bottom = 640, 300, 52, 24, 34, 264
+    low, high = span([value for _, values in columns for value in values if value])
+
+    def x(step: float) -> float:
+        return round(left + (step - steps[0]) / (steps[-1] - steps[0]) * (width - left - right), 1)
+
+    def y(value: float) -> float:
+        return round(bottom - (value - low) / (high - low) * (bottom - top), 1)
+
+    parts = legend(columns, left)
+    for tick in ticks(low, high):
+        parts.append(f'<path d="M{left} {y(tick)}H{width - right}" stroke="{INK}" stroke-opacity=".25"/>')
+        parts.append(f'<text x="{left - 8}" y="{y(tick) + 4}" text-anchor="end">{tick:g}</text>')
+    for tick in ticks(steps[0], steps[-1]):
+        parts.append(f'<text x="{x(tick)}" y="{bottom + 18}" text-anchor="middle">{tick:,g}</text>')
+    for name, values in columns:
+        places = [f"{x(step)} {y(value[0])}" for step, value in zip(steps, values, strict=True) if value]
+        parts.append(f'<path d="M{"L".join(places)}" fill="none" stroke="{colour_of(name)}" stroke-width="2.5"/>')
+    return svg(width, height, parts)
 
 
 def curves(labels: list[str], columns: list[Column]) -> str:

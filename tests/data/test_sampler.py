@@ -183,3 +183,17 @@ def test_many_decks_in_one_array_deal_like_so_many_decks():
     for _ in range(200):
         deck, count = (int(torch.randint(least, most, (), generator=draw)) for least, most in ((0, 4), (1, 10)))
         assert together.deal(deck, count) == apart[deck].deal(count)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "images", "told"),
+    [
+        (torch.arange(6), 0, 2, "`classes_per_batch`=0"),
+        (torch.arange(6), 2, -1, "`images_per_class`=-1"),
+        (torch.arange(6).view(3, 2), 2, 2, r"shape \(3, 2\)"),
+        (torch.arange(0), 1, 1, r"shape \(0,\)"),
+    ],
+)
+def test_batches_of_nothing_are_refused(labels, classes, images, told):
+    with pytest.raises(ValueError, match=told):
+        ClassBalancedBatches(labels, classes, images, seed=0)

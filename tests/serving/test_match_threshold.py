@@ -42,5 +42,8 @@ def test_a_rate_below_all_that_is_known_is_refused():
 def test_a_model_without_a_threshold_says_why():
     with pytest.raises(UserError, match=r"birds has no certificate, .* write one with `ccp certify RUN`"):
         match_threshold(None, None, "birds")
-    with pytest.raises(UserError, match="its validation images were all of one class"):
-        match_threshold(made_up_certificate() | {"threshold": None}, 0.1, "birds")
+    without = made_up_certificate() | {"threshold": None}
+    for drawn, why in ((9, "the validation images are all of one class"), (3, "ask for more --pairs")):
+        without["sets"]["validation"] |= {"images": drawn, "of_images": 9}
+        with pytest.raises(UserError, match=f"{why}. So birds cannot tell same from different"):
+            match_threshold(without, 0.1, "birds")

@@ -70,6 +70,13 @@ class ClassBalancedBatches:
         representatives: Representatives | None = None,
     ) -> None:
         """Plan over `labels` (N,), which are any integers; a row index is a position in them."""
+        if labels.dim() != 1 or len(labels) == 0:
+            raise ValueError(f"labels must be (rows,), at least one, got shape {tuple(labels.shape)}")
+        if classes_per_batch < 1 or images_per_class < 1:
+            raise ValueError(
+                f"a batch has at least one class and one image of each, got `classes_per_batch`={classes_per_batch} "
+                f"and `images_per_class`={images_per_class}"
+            )
         classes, counts = labels.unique(return_counts=True)
         if len(classes) < classes_per_batch:
             raise UserError(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccp_dml.errors import UserError
-from ccp_dml.reports.certificate_words import Certificate, confidence_text, interval_text, set_names
+from ccp_dml.reports.certificate_words import Certificate, confidence_text, interval_text, set_names, threshold_text
 from ccp_dml.reports.words import rate
 
 
@@ -30,7 +30,7 @@ def match_threshold(certificate: Certificate | None, false_match_rate: float | N
         )
     own = certificate["threshold"]
     if own is None:
-        raise UserError(f"The certificate of {name} has no threshold: its validation images were all of one class.")
+        raise UserError(f"{threshold_text(certificate)} So {name} cannot tell same from different.")
     if false_match_rate is None or false_match_rate == own["wanted"]:
         return MatchThreshold(own["beta"], own["wanted"], promise_of_own(certificate))
     if not 0 < false_match_rate <= 1:
