@@ -81,6 +81,13 @@ def test_what_is_no_model_is_refused(tmp_path):
         ccp.load(tmp_path)
 
 
+def test_settings_of_a_saved_model_are_refused(saved):
+    with pytest.raises(
+        UserError, match=r"exported model, .* leave out model\.weights=other\.safetensors"
+    ):
+        ccp.load(saved, settings=["model.weights=other.safetensors"])
+
+
 def test_an_unfinished_run_is_refused(photo_run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(photo_run[0], folder)

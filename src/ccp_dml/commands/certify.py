@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Json, Settings, TrustCode, err, out, print_json
+from ccp_dml.commands.console import Json, MovedFiles, TrustCode, err, out, print_json
 
 
 def certify(
@@ -26,7 +26,7 @@ def certify(
     ] = 2000,
     confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Draws images and pairs.")] = 0,
-    settings: Settings = None,
+    settings: MovedFiles = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Say how often pairs lie on the wrong side of a distance, how sure that is, and which distance to use.

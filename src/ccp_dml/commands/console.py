@@ -110,6 +110,15 @@ Settings = Annotated[
         "--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.", autocompletion=complete_setting
     ),
 ]
+MovedFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Say where a file of the run is now, as in model.weights=FILE or data.root=DIR; may be repeated.",
+        autocompletion=complete_setting,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Run the code of others that the run was trained with; read it first.")

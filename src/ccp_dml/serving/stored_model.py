@@ -56,6 +56,11 @@ def load(
     if not folder.is_dir():
         raise UserError(f"there is no model {folder}: give the folder of a run, or one that `ccp export` wrote.")
     if (folder / MODEL).is_file():
+        if settings:
+            raise UserError(
+                f"{folder} is an exported model, which has all that it needs: leave out {', '.join(settings)}, which "
+                "is for runs whose files have moved."
+            )
         model = load_saved(folder, device, trust_code=trust_code, backbone=backbone)
     elif (folder / layout.CONFIG).is_file():
         model = load_run(folder, device, settings, trust_code=trust_code, backbone=backbone)

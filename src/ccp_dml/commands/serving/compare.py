@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Device, Json, Settings, TrustCode, out, print_json
+from ccp_dml.commands.console import Device, Json, MovedFiles, TrustCode, out, print_json
 
 
 def compare(
@@ -18,7 +18,7 @@ def compare(
     ] = None,
     as_json: Json = False,
     device: Device = "auto",
-    settings: Settings = None,
+    settings: MovedFiles = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Say whether two images show the same class, and how sure that is.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Device, Settings, TrustCode, err, out, take_termination_as_interrupt
+from ccp_dml.commands.console import Device, MovedFiles, TrustCode, err, out, take_termination_as_interrupt
 from ccp_dml.commands.serving.index import warn_of_unread
 from ccp_dml.errors import UserError, listing
 
@@ -24,7 +24,7 @@ def embed(
         int | None, typer.Option(min=1, metavar="N", help="Images at once; default: as the run was evaluated.")
     ] = None,
     device: Device = "auto",
-    settings: Settings = None,
+    settings: MovedFiles = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Turn images into vectors: an .npz file with features (N, D), paths (N,) and, where known, labels (N,).

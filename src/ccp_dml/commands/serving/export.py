@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Settings, TrustCode, err, out, take_termination_as_interrupt
+from ccp_dml.commands.console import MovedFiles, TrustCode, err, out, take_termination_as_interrupt
 
 
 def export(
@@ -16,7 +16,7 @@ def export(
     images: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Images to check the export on; default: the run's own.")
     ] = None,
-    settings: Settings = None,
+    settings: MovedFiles = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Write a run's network with its preprocessing and a model card, for other machines and programs.

@@ -9,7 +9,7 @@ import typer
 from ccp_dml.commands.console import (
     Group,
     Json,
-    Settings,
+    MovedFiles,
     TrustCode,
     err,
     out,
@@ -64,7 +64,7 @@ def build(
         ),
     ] = None,
     device: Device = "auto",
-    settings: Settings = None,
+    settings: MovedFiles = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Embed images and store them for search, or add them to an index that is there already.
@@ -108,7 +108,7 @@ def refresh(
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Remove images whose file is gone.")] = False,
     model: ModelOption = None,
     device: Device = "auto",
-    settings: Settings = None,
+    settings: MovedFiles = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Look at every indexed file again, and embed those that have changed.

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ccp_dml.commands.console import Json, Settings, TrustCode, out, print_json
+from ccp_dml.commands.console import Json, MovedFiles, TrustCode, out, print_json
 from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
 from ccp_dml.errors import UserError
 
@@ -31,7 +31,7 @@ def search(
     force: Annotated[bool, typer.Option("--force", help="Let the page replace a file of another program.")] = False,
     model: ModelOption = None,
     device: Device = "auto",
-    settings: Settings = None,
+    settings: MovedFiles = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Find the indexed images that are nearest to a picture.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Settings, TrustCode, out
+from ccp_dml.commands.console import MovedFiles, TrustCode, out
 from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
 from ccp_dml.errors import UserError
 
@@ -33,7 +33,7 @@ def serve(
     map_kind: Annotated[str, typer.Option("--map", metavar="tsne|pca", help="How the map is drawn.")] = "tsne",
     model: ModelOption = None,
     device: Device = "auto",
-    settings: Settings = None,
+    settings: MovedFiles = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Answer queries of programs, and show a search page, until Ctrl-C.
