@@ -9,6 +9,7 @@ in a panel of its own; otherwise each row becomes a line with a dot per column.
 """
 
 import re
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"
@@ -30,7 +31,8 @@ def figures(page: str) -> dict[str, str]:
 
 def read_table(section: str) -> tuple[str, list[str], list[Column]]:
     """Read the first table of a section: what its rows are, their labels, and its columns of numbers."""
-    rows = [line.strip("| ").split("|") for line in section.splitlines() if line.startswith("|")]
+    from_table_on = dropwhile(lambda line: not line.startswith("|"), section.splitlines())
+    rows = [line.strip("| ").split("|") for line in takewhile(lambda line: line.startswith("|"), from_table_on)]
     heading, body = [cell.strip(" `") for cell in rows[0]], rows[2:]
     labels = [row[0].strip(" `") for row in body]
     columns: list[Column] = []

@@ -82,9 +82,7 @@ def test_what_is_no_model_is_refused(tmp_path):
 
 
 def test_settings_of_a_saved_model_are_refused(saved):
-    with pytest.raises(
-        UserError, match=r"exported model, .* leave out model\.weights=other\.safetensors"
-    ):
+    with pytest.raises(UserError, match=r"exported model, .* leave out model\.weights=other\.safetensors"):
         ccp.load(saved, settings=["model.weights=other.safetensors"])
 
 
