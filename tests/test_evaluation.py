@@ -57,6 +57,8 @@ def test_layers_keep_their_modes():
 
 def test_networks_without_weights_and_empty_batches():
     assert embed(nn.Identity(), BATCHES)[0].shape == (3, 1)
+    with pytest.raises(UserError, match="Identity has no method `raw`"):
+        embed(nn.Identity(), BATCHES, raw=True)
     with pytest.raises(UserError, match="there are no batches to embed"):
         embed(nn.Identity(), [])
 

@@ -40,6 +40,8 @@ def embed(
         processes: each embeds batches of its own; all get the embeddings of all, in rank order.
     """
     device = next((value.device for value in network.parameters()), torch.device("cpu"))
+    if raw and not hasattr(network, "raw"):
+        raise UserError(f"{type(network).__name__} has no method `raw`, which gives embeddings before normalisation.")
     transform: Callable[[Tensor], Tensor] = cast(Callable[[Tensor], Tensor], network.raw) if raw else network
     embeddings, labels = [], []
     with inference(network):

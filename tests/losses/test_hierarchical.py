@@ -101,6 +101,18 @@ def test_clusters_again_every_few_epochs_and_only_then():
     assert moved == [5, 9]
 
 
+def test_a_batch_that_is_only_measured_brings_no_clustering_nearer():
+    loss, some = with_three_kinds(make()), batches(5)
+    for batch in some[:4]:
+        loss.eval()(*batch)
+        loss.train()(*batch)
+    before = loss.coarse.proxies.clone()
+    loss.eval()(*some[4])
+    assert torch.equal(loss.coarse.proxies, before)
+    loss.train()(*some[4])
+    assert not torch.equal(loss.coarse.proxies, before)
+
+
 def test_gradient_reaches_class_proxies_and_samples_but_no_coarse_proxy():
     loss = with_three_kinds(make(cluster_every=0.5))
     assert [name for name, value in loss.named_parameters() if value.requires_grad] == ["fine.loss.loss.proxies"]

@@ -179,6 +179,15 @@ def test_goes_on_exactly_after_a_break(stop):
     assert [second(batch(call), LABELS).item() for call in range(stop, CALLS)] == whole[stop:]
 
 
+def test_a_batch_that_is_only_measured_changes_no_later_draw():
+    metrix = Metrix(MultiSimilarityLoss(), seed=4)
+    found = []
+    for call in range(CALLS):
+        metrix.eval()(batch(), LABELS)
+        found.append(metrix.train()(batch(call), LABELS).item())
+    assert found == values(Metrix(MultiSimilarityLoss(), seed=4))
+
+
 class Recorder(torch.nn.Module):
     """A loss that costs nothing and notes what it is asked."""
 

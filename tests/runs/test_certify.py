@@ -9,7 +9,7 @@ import torch
 from ccp_dml.certificate.set_certificate import Threshold
 from ccp_dml.certificate.violation import Interval
 from ccp_dml.config.layers import resolve
-from ccp_dml.data.labelled import TestSet
+from ccp_dml.data.labelled import Parts, TestSet
 from ccp_dml.errors import UserError
 from ccp_dml.losses import ContrastiveLoss, TripletLoss
 from ccp_dml.records.embeddings import save_embedded
@@ -17,7 +17,6 @@ from ccp_dml.runs import certify
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.certify import (
     CertificateOptions,
-    Parts,
     certify_run,
     embed_part,
     proxies_of_problem,

@@ -72,6 +72,23 @@ class TestSet:
     queries: LabelledSet
     gallery: LabelledSet | None = None
 
+    def sides(self) -> list[LabelledSet]:
+        """List queries and gallery apart: they may come from different sources."""
+        return [self.queries] if self.gallery is None else [self.queries, self.gallery]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The three sets that a run divides its data into."""
+
+    learned: LabelledSet
+    validation: TestSet
+    test: TestSet
+
+    def sides(self) -> dict[str, list[LabelledSet]]:
+        """Name the sets, each with its sides."""
+        return {"training": [self.learned], "validation": self.validation.sides(), "test": self.test.sides()}
+
 
 @dataclass(frozen=True)
 class DataHalves:

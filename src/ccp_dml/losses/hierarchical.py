@@ -21,8 +21,8 @@ class HierarchicalProxyAnchorLoss(nn.Module):
     which stays where it is until the next clustering, and the group of its class becomes a sample's coarse label.
     Before the first clustering there is no coarse level: proxies just drawn have no hierarchy to be found.
 
-    Inputs: `embeddings` (B, D), `labels` (B,) in 0..classes-1. Output: a scalar. The number of calls decides when to
-    cluster, and is part of the state, like the groups and their centres: a resumed run goes on exactly.
+    Inputs: `embeddings` (B, D), `labels` (B,) in 0..classes-1. Output: a scalar. The number of calls in training
+    decides when to cluster, and is part of the state, like the groups and their centres: a resumed run goes on exactly.
 
     When to use: many classes that fall into kinds, such as products.
 
@@ -72,9 +72,10 @@ class HierarchicalProxyAnchorLoss(nn.Module):
         self.calls = 0
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        if self.calls and self.calls % self.steps_between_clusterings == 0:
-            self.cluster(self.calls // self.steps_between_clusterings)
-        self.calls += 1
+        if self.training:  # a batch that is only measured changes nothing about training
+            if self.calls and self.calls % self.steps_between_clusterings == 0:
+                self.cluster(self.calls // self.steps_between_clusterings)
+            self.calls += 1
         loss: Tensor = self.fine(embeddings, labels)
         if self.calls > self.steps_between_clusterings:
             loss = loss + self.coarse_weight * self.coarse(embeddings, self.cluster_of_class[labels])

@@ -45,8 +45,8 @@ class Metrix(nn.Module):
     p: a positive of the anchor, drawn anew in each step, or the anchor itself. Lambda is drawn once per step. What the
     paper says of these choices, and what is ours, stands in D33.
 
-    Inputs: `embeddings` (B, D), `labels` (B,). Output: a scalar. All draws follow from `seed` and the number of calls,
-    which is part of the state: a resumed run goes on exactly.
+    Inputs: `embeddings` (B, D), `labels` (B,). Output: a scalar. All draws follow from `seed` and the number of calls
+    in training, which is part of the state: a resumed run goes on exactly.
 
     When to use: to learn also from places between the training classes, for little more than the loss alone costs.
 
@@ -77,7 +77,7 @@ class Metrix(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Compute the scalar loss of a batch (B, D) with labels (B,)."""
         loss = self.loss(embeddings, labels)
-        self.calls += 1
+        self.calls += self.training  # a batch that is only measured changes nothing about training
         if not self.weight or not len(labels):
             return loss
         draw = np.random.default_rng(derive_seed(self.seed, "mixing", self.calls))

@@ -20,7 +20,6 @@ from ccp_dml.records.embeddings import EmbeddedTest
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_network, build_network_for
-from ccp_dml.runs.certify import sides_of
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
 from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.frozen import trained_part, trains_on_features
@@ -93,7 +92,7 @@ def measure(config: Config, halves: DataHalves) -> Cost:
     if trains_on_features(config.model):
         below = network.features if config.model.train_from is None else network.maps
         views = 1 + (config.data.views if config.data.augment != "none" else 0)
-        images = len(halves.train) * views + sum(map(len, sides_of(halves.test)))
+        images = len(halves.train) * views + sum(map(len, halves.test.sides()))
         features = (_seconds_of_seeing(below, inputs.to(fabric.device)) + loading) * images / batch
         with torch.no_grad():
             inputs = below(inputs.to(fabric.device)).cpu()
@@ -106,8 +105,8 @@ def measure(config: Config, halves: DataHalves) -> Cost:
 
     def scored(part: TestSet) -> float:
         """Say how long it takes to embed a set and to score it."""
-        scoring = _seconds_of_scoring(sides_of(part), config.model.embedding_dim, fabric.device)
-        return seen * sum(map(len, sides_of(part))) / batch + scoring
+        scoring = _seconds_of_scoring(part.sides(), config.model.embedding_dim, fabric.device)
+        return seen * sum(map(len, part.sides())) / batch + scoring
 
     evaluation = scored(validation)
     trained_on = _with_items(learned, inputs) if stands_in else learned

@@ -15,7 +15,7 @@ from ccp_dml.certificate.sampling import draw_images
 from ccp_dml.certificate.set_certificate import EmbeddedSet, Threshold, certify_set, choose_threshold
 from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config
-from ccp_dml.data.labelled import LabelledSet, TestSet
+from ccp_dml.data.labelled import LabelledSet, Parts, TestSet
 from ccp_dml.data.loading import load_rows, loader_processes
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import embed
@@ -60,23 +60,6 @@ class CertificateOptions:
             )
         if self.pairs < 1:
             raise UserError(f"{self.pairs} pairs leave nothing to measure: ask for at least 1.")
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The three sets that a run divides its data into."""
-
-    learned: LabelledSet
-    validation: TestSet
-    test: TestSet
-
-    def sides(self) -> dict[str, list[LabelledSet]]:
-        """Name the sets; queries and gallery stay apart, as they may come from different sources."""
-        return {"training": [self.learned], "validation": sides_of(self.validation), "test": sides_of(self.test)}
-
-
-def sides_of(part: TestSet) -> list[LabelledSet]:
-    return [part.queries] if part.gallery is None else [part.queries, part.gallery]
 
 
 def write_certificate(
@@ -180,7 +163,7 @@ def stored_test(folder: Path, test: TestSet) -> EmbeddedTest | None:
     if not (folder / layout.TEST_EMBEDDINGS).exists():
         return None
     stored = load_embedded(folder)
-    found, wanted = stored.sides(), sides_of(test)
+    found, wanted = stored.sides(), test.sides()
     same = len(found) == len(wanted) and all(
         torch.equal(labels, side.labels) for (_, labels), side in zip(found, wanted, strict=True)
     )

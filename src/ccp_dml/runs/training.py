@@ -10,7 +10,7 @@ import torch
 from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.memory_needs import refuse_too_large
 from ccp_dml.config.schema import Config, DataConfig
-from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.data.labelled import DataHalves, LabelledSet, Parts, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.splits import everything_trains
 from ccp_dml.errors import UserError
@@ -22,7 +22,6 @@ from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_network, build_objective, own_backbone_of, start_head, weights_note
-from ccp_dml.runs.certify import Parts
 from ccp_dml.runs.conclusion.finish import finish_run, finish_without_test
 from ccp_dml.runs.conclusion.rehearsal import is_short, rehearse_end
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on

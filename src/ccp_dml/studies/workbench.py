@@ -1,12 +1,12 @@
 """Give studies the data and networks of a planned run, outside of its training."""
 
 from ccp_dml.config.schema import Config
+from ccp_dml.data.labelled import Parts
 from ccp_dml.data.loading import loader_processes
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_network, start_head
-from ccp_dml.runs.certify import Parts
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
 from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part

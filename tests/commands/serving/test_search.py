@@ -70,6 +70,7 @@ def test_the_page_replaces_nothing_but_pages(birds, photos, tmp_path, capsys):
     ("arguments", "message"),
     [
         (["search", "{tmp}/nothing", "{query}"], "There is no index"),
+        (["search", "{tmp}/nothing", "{tmp}/nothing.jpg"], "There is no index"),
         (["search", "{birds}", "{tmp}/nothing.jpg"], "nothing.jpg does not exist: give a picture"),
         (["search", "{birds}", "{tmp}"], "is a folder: give a picture"),
         (["search", "{birds}", "{query}", "--where", "label ="], "cannot be read: at character 8"),

@@ -2,9 +2,9 @@ import json
 
 import torch
 
+from ccp_dml.data.labelled import Parts
 from ccp_dml.records.embeddings import EmbeddedTest
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.certify import Parts
 from ccp_dml.runs.conclusion.finish import finish_run
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.scoring import load_network

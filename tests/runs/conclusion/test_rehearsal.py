@@ -7,10 +7,9 @@ import torch
 from conftest import write_features
 
 from ccp_dml.config.layers import resolve
-from ccp_dml.data.labelled import TestSet
+from ccp_dml.data.labelled import Parts, TestSet
 from ccp_dml.errors import UserError
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.certify import Parts
 from ccp_dml.runs.conclusion import finish
 from ccp_dml.runs.conclusion.rehearsal import few_of, few_of_test, is_short, rehearse_end
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on

@@ -45,6 +45,7 @@ def search(
     from ccp_dml.serving.search.vector_engine import open_gallery
     from ccp_dml.serving.web.results_page import write_results_page
 
+    gallery = open_gallery(index)
     if not query.is_file():
         what = "is a folder" if query.is_dir() else "does not exist"
         raise UserError(f"{query} {what}: give a picture to search with.")
@@ -52,7 +53,6 @@ def search(
         from ccp_dml.reports.page import page_file
 
         page_file(html, force=force, option="--html")
-    gallery = open_gallery(index)
     if gallery.warning is not None:
         warn(gallery.warning)
     network = load_pinned(gallery.model, model, index, device, settings, trust_code)

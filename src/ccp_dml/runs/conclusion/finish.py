@@ -3,14 +3,14 @@
 from typing import Any
 
 from ccp_dml.config.schema import Config
-from ccp_dml.data.labelled import TestSet
+from ccp_dml.data.labelled import Parts, TestSet
 from ccp_dml.foundation.files import write_json
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
 from ccp_dml.records.embeddings import EmbeddedTest, save_embedded
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.reports.page import write_report_of
-from ccp_dml.runs.certify import CertificateOptions, Parts, write_certificate
+from ccp_dml.runs.certify import CertificateOptions, write_certificate
 from ccp_dml.runs.illustrations.report_data import write_map_pictures, write_report_data
 from ccp_dml.runs.scoring import score_embeddings, score_raw
 

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config
-from ccp_dml.data.labelled import LabelledSet, TestSet
+from ccp_dml.data.labelled import LabelledSet, Parts, TestSet
 from ccp_dml.evaluation import SCORES
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_network
-from ccp_dml.runs.certify import Parts
 from ccp_dml.runs.conclusion.finish import finish_run
 from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.frozen import trained_part, trains_on_features
