@@ -96,3 +96,8 @@ def test_proxies_that_are_not_placed_do_not_count():
     placed.proxies.place(torch.randn(3, 2, 4))
     objective.load_state_dict(placed.state_dict())  # a resumed run knows
     assert objective.proxies.placed
+
+
+def test_a_weight_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="a number or 'balanced', got 'Balanced'"):
+        ProxyObjective(ContrastiveLoss(0.1, 0.9), ClassProxies(3, 2, 4), "Balanced")

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ccp_dml.pace import Patience, measure_drift
+from ccp_dml.pace import Pace, Patience, measure_drift
 
 
 def test_used_up_after_limit_evaluations_without_improvement():
@@ -71,3 +71,9 @@ def test_drift_is_measured_where_the_loss_measures():
     assert drift.of_embeddings == pytest.approx((2**0.5 + 0.4) / 2)
     assert drift.of_proxies == pytest.approx((2**0.5 + 0.1) / 2)
     assert measure_drift(placed, proxies, present, "l2").of_proxies == pytest.approx(2**0.5 / 2)  # the second only grew
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"check_every": 0}, {"at_least": -1}, {"staleness": 0.0}])
+def test_a_pace_that_would_never_end_or_never_begin_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Pace(**wrong)

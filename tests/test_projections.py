@@ -1,5 +1,8 @@
 """Algorithm 1 on scripted validation scores: no data, no training, only the order of events."""
 
+import io
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -478,12 +481,59 @@ def test_radius_and_staleness_are_measured_as_the_loss_normalises(normalise, rad
     assert projections.drift.staleness == pytest.approx(radius)  # as if the image were where the other one is
 
 
-def test_a_counter_has_no_mean():
-    first = {"weight": torch.tensor([1.0]), "batches": torch.tensor(3)}
-    second = {"weight": torch.tensor([2.0]), "batches": torch.tensor(8)}
+def test_counters_and_extra_state_have_no_mean():
+    first = {"weight": torch.tensor([1.0]), "batches": torch.tensor(3), "_extra_state": {"placed": False}}
+    second = {"weight": torch.tensor([2.0]), "batches": torch.tensor(8), "_extra_state": {"placed": True}}
     mean = mean_weights([first, second])
     assert mean["weight"].item() == 1.5
     assert mean["batches"].item() == 8
+    assert mean["_extra_state"] == {"placed": True}
+
+
+def test_a_network_may_have_a_state_that_is_no_tensor():
+    script = Script([0.3, 0.2, 0.1], patience=1, run_patience=2, averaged=2)
+    script.network.proxies = ClassProxies(2, 1, 1)  # which notes whether it has been placed
+    best = script.projections.run()
+    script.network.proxies.placed = True
+    assert best["proxies._extra_state"] == {"placed": False}
+
+
+def test_an_anchor_stays_where_it_is_when_the_weights_it_was_taken_from_learn():
+    network = nn.Linear(2, 1, bias=False)
+    pull = ProximalPull(network, weight=1.0)
+    pull.move_anchor(network.state_dict())
+    with torch.no_grad():
+        network.weight += 3.0
+    assert pull.norm().item() == pytest.approx(18**0.5)
+
+
+def test_any_kind_of_number_is_a_score_and_the_state_can_be_read_without_unpickling():
+    scores = [np.float64(0.1), np.float32(0.2), torch.tensor(0.3)]
+    script = Script(scores, max_evaluations=3)
+    script.projections.run()
+    file = io.BytesIO()
+    torch.save(script.projections.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    assert state["run_patience"]["best"] == pytest.approx(0.3)
+
+
+def test_a_state_that_was_read_elsewhere_moves_to_the_network():
+    script = Script([0.1, 0.1, 0.1], patience=1, max_evaluations=3, averaged=2)
+    script.projections.run()
+    state = script.projections.state_dict()
+    script.network.to("meta")  # the only other device that every machine has
+    script.projections.proxies.to("meta")
+    script.projections.load_state_dict(state)
+    moved = [script.projections.pull.anchor["weight"], script.projections.previous_proxies]
+    moved += [script.projections.solutions[0]["weight"], script.projections.best_of_problem["weight"]]
+    moved += [script.projections.selected_proxies, script.projections.selected_images]
+    assert {value.device.type for value in moved} == {"meta"}
+
+
+def test_a_space_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="space must be one of raw, normalised, got 'normalized'"):
+        IterativeProjections(nn.Linear(1, 1), lambda _: None, space="normalized")
 
 
 @pytest.mark.parametrize("stop", [2, 3, 5, 6])

@@ -250,3 +250,22 @@ def test_each_of_several_processes_chooses_what_one_would_choose_for_its_classes
         part = select_in_chunks(iter(pool[own].split(2)), before, 11, 2, generator=seeded(), holders=one)
         assert torch.equal(part.vectors, whole.vectors[own])
         assert torch.equal(part.taken, whole.taken[own])
+
+
+def test_words_and_numbers_that_mean_nothing_are_refused():
+    for wrong in ({"length": "units"}, {"normalise": "L2"}):
+        with pytest.raises(ValueError, match=f"got .*{next(iter(wrong.values()))}"):
+            ClassProxies(2, 2, 1, **wrong)
+    with pytest.raises(ValueError, match="1 slots do not hold the 2 proxies"):
+        ClassProxies(2, 2, 1, slots=1)
+    with pytest.raises(ValueError, match="need `counts`"):
+        ClassProxies(2, 2, 1, slots=4).place(torch.zeros(2, 4, 1))
+
+
+def test_a_single_proxy_of_a_class_is_no_distance_apart():
+    assert ClassProxies(3, 1, 2).spread() == 0.0
+
+
+def test_truth_values_are_no_labels():
+    with pytest.raises(ValueError, match=r"whole numbers .* not .* of torch\.bool"):
+        draw_pool(torch.tensor([True, False]), 1, torch.Generator())

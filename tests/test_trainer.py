@@ -119,6 +119,12 @@ def test_normalisation_layers_do_not_decay_and_proxies_do():
     assert decayed == ["0.weight", "0.bias", "4.weight", "4.bias", "proxies"]
 
 
+def test_a_weight_that_layers_share_decays_once():
+    first, second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    second.weight = first.weight
+    assert decaying_parameters(nn.Sequential(first, second)) == [first.weight]
+
+
 def test_a_loss_whose_name_speaks_of_normalising_is_no_normalisation_layer():
     class NormalizedSoftmaxLoss(nn.Module):
         def __init__(self):

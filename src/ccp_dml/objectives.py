@@ -46,6 +46,8 @@ class ProxyObjective(nn.Module):
         self, loss: nn.Module, proxies: ClassProxies, pair_weight: PairWeight = 0.1, balance: float = BALANCE
     ) -> None:
         super().__init__()
+        if isinstance(pair_weight, str) and pair_weight != "balanced":
+            raise ValueError(f"pair_weight must be a number or 'balanced', got {pair_weight!r}")
         self.loss, self.proxies, self.pair_weight, self.balance = loss, proxies, pair_weight, balance
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:

@@ -75,6 +75,15 @@ class Pace:
     at_least: int = 0
     check_every: int = 10
 
+    def __post_init__(self) -> None:
+        if (self.steps is not None and self.steps < 1) or self.check_every < 1 or self.at_least < 0:
+            raise ValueError(
+                "a problem lasts one step or more, and so does the time between two looks; got "
+                f"steps={self.steps}, at_least={self.at_least}, check_every={self.check_every}"
+            )
+        if self.staleness is not None and not self.staleness > 0:
+            raise ValueError(f"staleness is a multiple of the covering radius above 0, got {self.staleness}")
+
 
 @dataclass(frozen=True)
 class Drift:

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.pace import Drift, Pace, Patience, measure_drift
 from ccp_dml.proxies import ClassProxies, Space, select_in_chunks, select_proxies
 
-Snapshot = dict[str, Tensor]
+Snapshot = dict[str, Any]  # weights by name; a module's extra state may be anything
 
 
 class IterativeProjections:
@@ -102,6 +103,8 @@ class IterativeProjections:
         after_reselection: Callable[[], None] | None = None,
         after_problem: Callable[[], None] | None = None,
     ) -> None:
+        if space not in get_args(Space):
+            raise ValueError(f"space must be one of {', '.join(get_args(Space))}, got {space!r}")
         if (proxies is None) != (embed_pool is None):
             raise ValueError("proxies and embed_pool belong together: give both, or neither")
         self.network, self.solve = network, solve
@@ -173,11 +176,11 @@ class IterativeProjections:
             self.network.load_state_dict(solution)
         if self.pull is not None and is_solution:
             self.pull.move_anchor(solution)
-        if proxies is not None and (self.remembered == 1 or self.previous_proxies is None):
+        if proxies is not None:
+            if self.remembered > 1 and self.previous_proxies is not None:
+                kept = self.previous_proxies[:, : (self.remembered - 1) * proxies.shape[1]]
+                proxies = torch.cat([proxies, kept], dim=1)
             self.previous_proxies = proxies
-        elif proxies is not None and self.previous_proxies is not None:
-            kept = self.previous_proxies[:, : (self.remembered - 1) * proxies.shape[1]]
-            self.previous_proxies = torch.cat([proxies, kept], dim=1)
 
     def reselect(self) -> None:
         """Draw and embed a pool, and move the proxies to its points farthest from one another and from rho_prev."""
@@ -293,6 +296,7 @@ class IterativeProjections:
 
         The weights of the best evaluation are remembered, of the problem for the next anchor, of the run for the end.
         """
+        score = float(score)  # a number of NumPy would end up in checkpoints, which are read without unpickling
         if math.isnan(score):
             raise NonFiniteError(f"Evaluation {self.evaluations + 1}: the validation score is NaN.")
         paced = self.pace.steps is not None or self.pace.staleness is not None
@@ -332,22 +336,28 @@ class IterativeProjections:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state, wherever it was read to: what training needs moves to the devices of the network."""
         self.problem, self.evaluations = state["problem"], state["evaluations"]
         self.steps, self.starts = state["steps"], [ProblemStart(**start) for start in state["starts"]]
         self.drift = None if state["drift"] is None else Drift(**state["drift"])
         self.covering_radius = state["covering_radius"]
         self.reselection_clock.seconds = state["reselection_seconds"]
-        self.selected_proxies = state["selected_proxies"]
-        self.selected_images = state["selected_images"]
+        self.selected_proxies = self._beside_proxies(state["selected_proxies"])
+        self.selected_images = self._beside_proxies(state["selected_images"])
         self.problem_patience.load_state_dict(state["problem_patience"])
         self.run_patience.load_state_dict(state["run_patience"])
         if self.pull is not None:
-            self.pull.anchor = state["anchor"]
-            self.pull.corrections = list(state.get("corrections", []))  # checkpoints of earlier versions have none
-        self.previous_proxies, self.solutions = state["previous_proxies"], list(state["solutions"])
-        self.best_of_problem = state["best_of_problem"]
-        self.best_proxies_of_problem = state["best_proxies_of_problem"]
+            self.pull.anchor = beside(self.network, state["anchor"])
+            self.pull.corrections = [beside(self.network, taken_away) for taken_away in state["corrections"]]
+        self.previous_proxies = self._beside_proxies(state["previous_proxies"])
+        self.solutions = [beside(self.network, solution) for solution in state["solutions"]]
+        self.best_of_problem = beside(self.network, state["best_of_problem"])
+        self.best_proxies_of_problem = self._beside_proxies(state["best_proxies_of_problem"])
         self.best_of_run = state["best_of_run"]
+
+    def _beside_proxies(self, table: Tensor | None) -> Tensor | None:
+        """Move a table that belongs to the proxies to their device."""
+        return table if table is None or self.proxies is None else table.to(self.proxies.vectors.device)
 
 
 class ProximalPull:
@@ -370,8 +380,11 @@ class ProximalPull:
 
     @torch.no_grad()
     def move_anchor(self, weights: Snapshot) -> None:
-        """Let the pull point to `weights` (theta_prev), a snapshot of the network, from now on."""
-        solution = {name: weights[name] for name in self.parameters}
+        """Let the pull point to `weights` (theta_prev), a state of the network, from now on."""
+        solution = {
+            name: weights[name].clone() if weights[name].data_ptr() == value.data_ptr() else weights[name]
+            for name, value in self.parameters.items()  # what trains on would take the anchor along
+        }
         if self.corrected_sets > 0 and self.anchor:
             taken_away = {name: self.anchor[name] - solution[name] for name in self.parameters}
             self.corrections = [*self.corrections, taken_away][-self.corrected_sets :]
@@ -408,12 +421,26 @@ class ProblemStart:
 
 def mean_weights(solutions: Sequence[Snapshot]) -> Snapshot:
     """Average snapshots weight by weight; what is not a floating-point number, such as a counter, is the last one's."""
-    return {
-        name: torch.stack([solution[name] for solution in solutions]).mean(0) if last.is_floating_point() else last
-        for name, last in solutions[-1].items()
-    }
+
+    def mean(name: str, last: Any) -> Any:
+        is_weight = isinstance(last, Tensor) and last.is_floating_point()
+        return torch.stack([solution[name] for solution in solutions]).mean(0) if is_weight else last
+
+    return {name: mean(name, last) for name, last in solutions[-1].items()}
 
 
 def snapshot(module: nn.Module) -> Snapshot:
     """Copy a module's state, so that further training does not change the copy."""
-    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+    return {
+        name: value.detach().clone() if isinstance(value, Tensor) else deepcopy(value)
+        for name, value in module.state_dict().items()
+    }
+
+
+def beside(module: nn.Module, weights: Snapshot) -> Snapshot:
+    """Move a snapshot of a module, or a part of one, to the devices of the module's own weights."""
+    own = module.state_dict()
+    return {
+        name: value.to(own[name].device) if isinstance(value, Tensor) and isinstance(own.get(name), Tensor) else value
+        for name, value in weights.items()
+    }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +58,13 @@ class ClassProxies(nn.Module):
         holders: Processes = ALONE,
     ) -> None:
         super().__init__()
+        if length not in get_args(ProxyLength) or normalise not in NORMALISERS:
+            raise ValueError(
+                f"length must be one of {', '.join(get_args(ProxyLength))}, and normalise one of "
+                f"{', '.join(NORMALISERS)}; got {length!r} and {normalise!r}"
+            )
+        if slots is not None and slots < per_class:
+            raise ValueError(f"{slots} slots do not hold the {per_class} proxies that a class has in the mean")
         self.classes, self.per_class, self.length, self.slots = classes, per_class, length, slots
         self.normalise, self.gradient_by_rows, self.holders = normalise, gradient_by_rows, holders
         self.own = holders.share_of(classes)
@@ -91,7 +98,8 @@ class ClassProxies(nn.Module):
             )
         self.vectors.copy_(at_length(vectors, self.length))
         if self.slots is not None:
-            assert counts is not None
+            if counts is None:
+                raise ValueError("proxies with slots need `counts`: how many of them each class uses")
             in_use = torch.arange(self.slots, device=counts.device) < counts.unsqueeze(1)
             self.used.copy_(in_use.flatten().nonzero().squeeze(1))
         self.placed = True
@@ -119,11 +127,13 @@ class ClassProxies(nn.Module):
 
     def spread(self) -> float:
         """Measure the mean distance between proxies of a class, in normalised space: 0 if they coincide."""
-        placed = NORMALISERS[self.normalise](self.vectors.detach())
         if self.slots is None:
-            weight = len(placed) / self.classes
-            return float(self.holders.total(torch.tensor(mean_distance_within(placed) * weight, dtype=torch.float64)))
-        in_use = self._in_use()
+            if self.per_class == 1:
+                return 0.0  # a single proxy is near itself
+            own = mean_distance_within(self.vectors.detach(), NORMALISERS[self.normalise])
+            weight = len(self.vectors) / self.classes
+            return float(self.holders.total(torch.tensor(own * weight, dtype=torch.float64)))
+        placed, in_use = NORMALISERS[self.normalise](self.vectors.detach()), self._in_use()
         pairs = in_use.unsqueeze(1) & in_use.unsqueeze(2)
         pairs.diagonal(dim1=1, dim2=2).fill_(False)
         return float((pairwise_distances(placed, placed) * pairs).sum() / pairs.sum().clamp(min=1))
@@ -190,7 +200,7 @@ def select_proxies(
         counts = share_out(radii_of_first(normalised(pool), taken), len(pool) * per_class)
         is_meant = torch.arange(most, device=pool.device) < counts.unsqueeze(1)
         taken = torch.where(is_meant, taken, taken[:, :1])
-    vectors = _picked(pool, taken)  # (C, P, D)
+    vectors = rows_at(pool, taken)  # (C, P, D)
     radii = covering_radius(normalised(pool[own]), normalised(at_length(vectors[own], length)))
     return Selection(vectors, taken, float(processes.gather_rows([radii], pool.device).mean()), counts)
 
@@ -227,7 +237,7 @@ def select_in_chunks(
         own = slice(start, start + len(chunk))
         before = None if previous is None else place(previous[own])
         taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
-        picked = _picked(chunk, taken)
+        picked = rows_at(chunk, taken)
         found.append((taken, covering_radius(normalised(chunk), normalised(at_length(picked, length)))))
         vectors[own], start = picked, start + len(chunk)
     if start != mine.stop - mine.start:
@@ -239,7 +249,7 @@ def select_in_chunks(
 
 def radii_of_first(pool: Tensor, taken: Tensor) -> Tensor:
     """Measure the covering radii (C, n) that the first 1, 2, ... n of the points `taken` (C, n) leave of a pool."""
-    distances = pairwise_distances(pool, _picked(pool, taken))  # (C, b, n)
+    distances = pairwise_distances(pool, rows_at(pool, taken))  # (C, b, n)
     return distances.cummin(dim=2).values.amax(dim=1)
 
 
@@ -258,7 +268,7 @@ def at_length(vectors: Tensor, length: ProxyLength) -> Tensor:
     return l2_normalise(vectors) if length == "unit" else vectors
 
 
-def _picked(pool: Tensor, taken: Tensor) -> Tensor:
+def rows_at(pool: Tensor, taken: Tensor) -> Tensor:
     """Look up the points (C, n, D) of a pool (C, b, D) at the positions `taken` (C, n)."""
     return pool.gather(1, taken.unsqueeze(-1).expand(-1, -1, pool.shape[-1]))
 
@@ -299,7 +309,8 @@ def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
 def refuse_gaps(labels: Tensor) -> None:
     """Raise unless `labels` (N,) are whole numbers 0..C-1 and every class has an item."""
     remedy = "number them: labels = torch.unique(labels, return_inverse=True)[1]"
-    if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex() or not len(labels):
+    is_number = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    if labels.ndim != 1 or not is_number or not len(labels):
         raise UserError(f"labels must be whole numbers (N,), not {tuple(labels.shape)} of {labels.dtype}: {remedy}.")
     found = torch.unique(labels)
     if int(found[0]) != 0 or int(found[-1]) != len(found) - 1:

@@ -246,15 +246,19 @@ class Trainer:
 
 
 def decaying_parameters(*modules: nn.Module) -> list[nn.Parameter]:
-    """List the trainable weights, biases and proxies, but nothing that belongs to a normalisation layer (D13)."""
-    return [
-        value
+    """List the trainable weights, biases and proxies, but nothing that belongs to a normalisation layer (D13).
+
+    A weight that several layers share stands there once.
+    """
+    found = {
+        id(value): value
         for module in modules
         for part in module.modules()
         if not is_normalisation(part)
         for value in part.parameters(recurse=False)
         if value.requires_grad
-    ]
+    }
+    return list(found.values())
 
 
 def is_normalisation(part: nn.Module) -> bool:

@@ -177,6 +177,11 @@ def test_another_share_of_the_classes_may_test(share, testing):
     assert [len(part) for part in halve_classes(7, share)] == [7 - testing, testing]
 
 
+@pytest.mark.parametrize("percent", range(1, 100))
+def test_a_share_in_percent_of_a_hundred_classes_is_so_many_classes(percent):
+    assert len(halve_classes(100, percent / 100)[1]) == percent
+
+
 def test_without_a_share_nothing_tests():
     source, labels = FeatureRows(torch.zeros(8, 1)), list("aabbccdd")
     halves = divide(source, labels, None, origin="the letters", test_share=0.0)

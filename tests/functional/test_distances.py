@@ -35,45 +35,20 @@ def test_near_duplicates_keep_their_relative_accuracy(apart):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_equal_vectors_are_exactly_zero_apart_with_a_zero_gradient(dtype):
-    a = (3 * vectors(70, 128).to(dtype)).requires_grad_()
-    b = a.detach().clone().requires_grad_()
-    apart = pairwise_distances(a, b)
-    assert not apart.diagonal().any()
-    apart.diagonal().sum().backward()
-    assert not a.grad.any()
-    assert not b.grad.any()
+def test_equal_vectors_are_exactly_zero_apart(dtype):
+    a = 3 * vectors(70, 128).to(dtype)
+    assert not pairwise_distances(a, a.clone()).diagonal().any()
 
 
-def test_gradient_check():
+def test_similarities_have_gradients_and_distances_none():
     a, b = vectors(4, 3).double().requires_grad_(), vectors(5, 3, seed=1).double().requires_grad_()
-    assert torch.autograd.gradcheck(pairwise_distances, (a, b))
     assert torch.autograd.gradcheck(pairwise_similarities, (a, b))
-    batched = vectors(2, 4, 3).double().requires_grad_(), vectors(2, 1, 3, seed=1).double().requires_grad_()
-    assert torch.autograd.gradcheck(pairwise_distances, batched)
+    assert not pairwise_distances(a, b).requires_grad
 
 
-def test_gradient_goes_where_it_is_wanted():
-    a, b = vectors(4, 3), vectors(5, 3, seed=1).requires_grad_()
-    pairwise_distances(a, b).sum().backward()
-    expected = torch.nn.functional.normalize(b.detach().unsqueeze(0) - a.unsqueeze(1), dim=2).sum(0)
-    torch.testing.assert_close(b.grad, expected)
-
-
-def test_gradient_of_a_sample_against_itself():
-    a = vectors(6, 3).requires_grad_()
-    pairwise_distances(a, a).sum().backward()
-    apart = a.detach().unsqueeze(1) - a.detach().unsqueeze(0)
-    torch.testing.assert_close(a.grad, 2 * torch.nn.functional.normalize(apart, dim=2).sum(1))
-
-
-def test_nan_stays_visible_in_value_and_gradient():
-    a = torch.tensor([[torch.nan, 0.0], [1.0, 0.0]], requires_grad=True)
-    apart = pairwise_distances(a, torch.zeros(1, 2))
-    assert apart.isnan().tolist() == [[True], [False]]
-    apart.sum().backward()
-    assert a.grad[0].isnan().any()
-    assert a.grad[1].tolist() == [1.0, 0.0]
+def test_nan_stays_visible():
+    a = torch.tensor([[torch.nan, 0.0], [1.0, 0.0]])
+    assert pairwise_distances(a, torch.zeros(1, 2)).isnan().tolist() == [[True], [False]]
 
 
 def test_blocks_do_not_change_the_result(monkeypatch):
@@ -96,6 +71,12 @@ def test_shapes_that_do_not_fit_are_refused():
         for function in (pairwise_distances, pairwise_similarities, pairwise_squared_distances):
             with pytest.raises(ValueError, match=r"expected a \(..., N, D\) and b \(..., M, D\)"):
                 function(torch.zeros(4, 3), torch.zeros(wrong))
+
+
+def test_whole_numbers_are_normalised_as_numbers():
+    v = torch.tensor([[3, 4]])
+    torch.testing.assert_close(clip_normalise(v), torch.tensor([[0.6, 0.8]]))
+    torch.testing.assert_close(l2_normalise(v), torch.tensor([[0.6, 0.8]]))
 
 
 def test_clip_normalise_leaves_the_unit_ball_alone():

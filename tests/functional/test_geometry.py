@@ -67,8 +67,11 @@ def test_inter_class_distance_needs_two_classes():
         mean_inter_class_distance(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64))
 
 
-def test_distance_within_groups_equals_brute_force():
+@pytest.mark.parametrize("block_elements", [1, 32, 1 << 24])
+def test_distance_within_groups_equals_brute_force(block_elements, monkeypatch):
+    monkeypatch.setattr(geometry, "_BLOCK_ELEMENTS", block_elements)
     groups = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0))
     apart = [math.dist(x, z) for group in groups.tolist() for i, x in enumerate(group) for z in group[:i]]
     assert mean_distance_within(groups) == pytest.approx(sum(apart) / len(apart), rel=1e-6)
+    assert mean_distance_within(groups, lambda points: 2 * points) == pytest.approx(2 * sum(apart) / len(apart))
     assert mean_distance_within(groups[:, :1].expand(-1, 3, -1)) == 0

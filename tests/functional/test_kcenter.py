@@ -4,6 +4,7 @@ import math
 import pytest
 import torch
 
+from ccp_dml.errors import NonFiniteError
 from ccp_dml.functional import kcenter
 from ccp_dml.functional.kcenter import covering_radius, greedy_k_center
 
@@ -89,6 +90,16 @@ def test_wrong_shapes_are_refused():
         greedy_k_center(torch.zeros(5, 3), None, 1)
     with pytest.raises(ValueError, match=r"previous must be \(2, centres, 3\), got shape"):
         greedy_k_center(torch.zeros(2, 5, 3), torch.zeros(3, 1, 3), 1)
+    with pytest.raises(ValueError, match=r"previous must be \(2, centres, 3\), got shape"):
+        greedy_k_center(torch.zeros(2, 5, 3), torch.zeros(2, 3), 1)
+
+
+@pytest.mark.parametrize("entry", [torch.nan, torch.inf])
+def test_a_pool_that_is_not_finite_is_refused(entry):
+    pool = scattered(2, 5, 3, seed=0)
+    pool[1, 2, 0] = entry
+    with pytest.raises(NonFiniteError, match="The pool holds NaN or infinity"):
+        greedy_k_center(pool, None, 2)
 
 
 def test_covering_radius_equals_brute_force():
@@ -111,6 +122,10 @@ def test_k_center_shrinks_the_radius_to_zero():
     radii = [covering_radius(pool, pool[classes, greedy_k_center(pool, None, k)]) for k in range(1, 10)]
     assert all((later <= earlier).all() for earlier, later in itertools.pairwise(radii))
     assert not radii[-1].any()
+
+
+def test_a_class_without_points_has_no_radius():
+    assert covering_radius(torch.zeros(2, 0, 3), torch.zeros(2, 1, 3)).tolist() == [0.0, 0.0]
 
 
 def test_covering_radius_needs_a_centre():

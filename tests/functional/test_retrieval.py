@@ -170,9 +170,9 @@ def test_bad_input_is_named():
         retrieval_scores(e, torch.arange(6))
     with pytest.raises(ValueError, match="no query has a true reference"):
         retrieval_scores(e, y, e, y + 10)
-    with pytest.raises(ValueError, match="at least one row"):
+    with pytest.raises(ValueError, match="at least one of each"):
         retrieval_scores(e[:0], y[:0])
-    with pytest.raises(ValueError, match=r"ref_embeddings must be .* at least one row"):
+    with pytest.raises(ValueError, match=r"ref_embeddings must be .* at least one of each"):
         retrieval_scores(e, y, e[:0], y[:0])
     with pytest.raises(ValueError, match="labels must be one per row of embeddings"):
         retrieval_scores(e, y[:5])
@@ -180,6 +180,12 @@ def test_bad_input_is_named():
         retrieval_scores(e, y, e)
     with pytest.raises(ValueError, match="embeddings have 8 dimensions, ref_embeddings 7"):
         retrieval_scores(e, y, e[:, :7], y)
+    with pytest.raises(ValueError, match="at least one of each"):
+        retrieval_scores(e[:, :0], y)
+    with pytest.raises(ValueError, match="embeddings must be a tensor, not ndarray"):
+        retrieval_scores(e.numpy(), y)
+    with pytest.raises(ValueError, match=r"k must be a sequence such as \(1, 10\), got 5"):
+        retrieval_scores(e, y, k=5)
     with pytest.raises(ValueError, match="every k must be at least 1"):
         retrieval_scores(e, y, k=(0,))
     with pytest.raises(ValueError, match="embeddings hold NaN or infinity"):

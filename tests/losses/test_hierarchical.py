@@ -113,6 +113,15 @@ def test_a_batch_that_is_only_measured_brings_no_clustering_nearer():
     assert not torch.equal(loss.coarse.proxies, before)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_labels_of_any_integer_type_mean_the_same_classes(dtype):
+    def values(labels_of):
+        loss = with_three_kinds(make(cluster_every=0.5, coarse_weight=1.0))
+        return [loss(samples, labels_of(labels)).item() for samples, labels in batches(3)]
+
+    assert values(lambda labels: labels.to(dtype)) == values(lambda labels: labels)
+
+
 def test_gradient_reaches_class_proxies_and_samples_but_no_coarse_proxy():
     loss = with_three_kinds(make(cluster_every=0.5))
     assert [name for name, value in loss.named_parameters() if value.requires_grad] == ["fine.loss.loss.proxies"]

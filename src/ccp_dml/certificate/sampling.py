@@ -64,10 +64,8 @@ def draw_images(labels: Tensor, most: int, generator: torch.Generator) -> Tensor
     """
     if len(labels) <= most:
         return torch.arange(len(labels))
-    shuffled = torch.randperm(len(labels), generator=generator)
-    order = shuffled[torch.argsort(labels[shuffled], stable=True)]
+    order, turn = _shuffled_by_class(labels, generator)
     _, numbers, sizes = torch.unique(labels[order], return_inverse=True, return_counts=True)
-    turn = torch.arange(len(order)) - (sizes.cumsum(0) - sizes)[numbers]  # 0, 1, ... within the class
     limit = min(max(ENOUGH_PER_CLASS, _common_size(sizes, most)), most)  # there is room for one class at least
     kept = turn < limit
     taken = torch.randperm(len(sizes), generator=generator)  # classes, in the order in which they are let in

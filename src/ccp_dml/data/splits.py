@@ -27,7 +27,8 @@ def halve_classes(num_classes: int, test_share: float = 0.5) -> tuple[list[int],
 
     By default those are halves, the first one being larger if the number is odd. A share above 0 is one class at least.
     """
-    testing = max(1, int(num_classes * test_share)) if test_share > 0 else 0
+    wanted = round(num_classes * test_share, 6)  # 100 * 0.29 is a little less than 29
+    testing = max(1, int(wanted)) if test_share > 0 else 0
     return list(range(num_classes - testing)), list(range(num_classes - testing, num_classes))
 
 

@@ -1,12 +1,12 @@
 """Distances (small = close), similarities (large = close) and the two ways to normalise a vector."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from ccp_dml.functional.gradients import first_derivative_only
+T = TypeVar("T")
 
 # Squared distances below this share of |a|^2 + |b|^2 are rounding noise of the double-precision sum, not distance.
 _ROUNDING_NOISE = 1e-14
@@ -16,14 +16,21 @@ _L2_FLOOR = 1e-12
 _BLOCK_PAIRS = {"cpu": 1 << 17, "cuda": 1 << 24}
 
 
+def for_device(table: Mapping[str, T], device: torch.device) -> T:
+    """Look up what suits a device: a processor ("cpu"), or anything else, which is taken for a GPU ("cuda")."""
+    return table.get(device.type, table["cuda"])
+
+
 def clip_normalise(v: Tensor) -> Tensor:
     """Compute `v / max(1, ||v||)` over the last dimension: the identity in the unit ball, hence 1-Lipschitz (D20)."""
+    v = v if v.is_floating_point() else v.float()
     norms = lengths_of(at_least_float32(v)).unsqueeze(-1)
     return (v / norms.clamp(min=1.0)).to(v.dtype)
 
 
 def l2_normalise(v: Tensor) -> Tensor:
     """Compute `v / ||v||` over the last dimension; a zero vector stays zero."""
+    v = v if v.is_floating_point() else v.float()
     whole = at_least_float32(v)
     return (whole / lengths_of(whole).unsqueeze(-1).clamp(min=_L2_FLOOR)).to(v.dtype)
 
@@ -84,19 +91,18 @@ def pairwise_distances(a: Tensor, b: Tensor) -> Tensor:
 
     One matrix product, in double precision because `|a|^2 + |b|^2 - 2ab` cancels for neighbours: in float32, two equal
     unit vectors would come out some 5e-4 apart, here exactly 0. Relative to the vectors' length, distances from 1e-3
-    up are right to float32's rounding, those of 1e-5 to four digits, and those below 1e-7 count as zero. The gradient
-    at distance zero is zero.
+    up are right to float32's rounding, those of 1e-5 to four digits, and those below 1e-7 count as zero. No gradient
+    flows: losses measure their pairs by `losses.reference_values`.
     """
-    _check_rows(a, b)
-    return _Distances.apply(at_least_float32(a), at_least_float32(b))
+    return pairwise_squared_distances(a, b).sqrt_()
 
 
 def pairwise_squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """Measure squared L2 distances (..., N, M) as `pairwise_distances` does, but without gradients."""
+    """Measure squared L2 distances (..., N, M) as `pairwise_distances` does."""
     _check_rows(a, b)
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     squared = torch.empty(*a.shape[:-1], b.shape[-2], dtype=dtype, device=a.device)
-    block = max(1, _BLOCK_PAIRS.get(a.device.type, _BLOCK_PAIRS["cuda"]) // max(1, squared[..., :1].numel()))
+    block = max(1, for_device(_BLOCK_PAIRS, a.device) // max(1, squared[..., :1].numel()))
     with torch.no_grad(), torch.autocast(a.device.type, enabled=False):
         a = a.double()
         a_squared, a = _squared_norms(a), -2.0 * a  # (..., N, 1), (..., N, D)
@@ -109,29 +115,6 @@ def pairwise_squared_distances(a: Tensor, b: Tensor) -> Tensor:
 def _squared_norms(v: Tensor, dim: int = -1) -> Tensor:
     # Shortened by more than rounding can add up to, so that what is noise falls below zero and is clamped.
     return torch.linalg.vector_norm(v, dim=dim, keepdim=True).square_().mul_(1.0 - _ROUNDING_NOISE)
-
-
-class _Distances(torch.autograd.Function):
-    """d = ||a - b||, whose gradient (a - b) / d is gathered by two matrix products, so that no (N, M, D) is made."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        distances = pairwise_squared_distances(a, b).sqrt_()
-        ctx.save_for_backward(a, b, distances)
-        return distances
-
-    @staticmethod
-    @first_derivative_only
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        a, b, distances = ctx.saved_tensors
-        with torch.autocast(a.device.type, enabled=False):
-            ratio = distances.reciprocal().nan_to_num_(posinf=0.0).mul_(grad)  # (..., N, M)
-            grad_a = grad_b = None
-            if ctx.needs_input_grad[0]:
-                grad_a = (a * ratio.sum(-1).unsqueeze(-1) - ratio @ b.to(ratio.dtype)).to(a.dtype)
-            if ctx.needs_input_grad[1]:
-                grad_b = (b * ratio.sum(-2).unsqueeze(-1) - ratio.transpose(-2, -1) @ a.to(ratio.dtype)).to(b.dtype)
-        return grad_a, grad_b
 
 
 def _check_rows(a: Tensor, b: Tensor) -> None:

@@ -1,9 +1,11 @@
 """How classes lie in the embedding space: how tightly they are covered, and how far they are from each other."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from ccp_dml.functional.distances import at_least_float32, pairwise_distances
+from ccp_dml.functional.distances import at_least_float32, leave_as_is, pairwise_distances
 
 _BLOCK_ELEMENTS = 1 << 24  # numbers per padded block of classes, and distances per block of points
 
@@ -43,11 +45,17 @@ def mean_inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
 
 
 @torch.no_grad()
-def mean_distance_within(groups: Tensor) -> float:
-    """Average the L2 distances of the pairs of points of the same group; `groups` (C, P, D) with P > 1."""
-    size = groups.shape[1]
-    distances = pairwise_distances(groups, groups)  # (C, P, P), a point's distance to itself being 0
-    return float(distances.sum(dtype=torch.float64) / (len(groups) * size * (size - 1)))
+def mean_distance_within(groups: Tensor, normalise: Callable[[Tensor], Tensor] = leave_as_is) -> float:
+    """Average the L2 distances of the pairs of points of the same group; `groups` (C, P, D) with P > 1.
+
+    They are measured as `normalise` makes them, block by block: no copy of all groups is made.
+    """
+    count, size, dimensions = groups.shape
+    total = torch.zeros((), dtype=torch.float64, device=groups.device)
+    for block in groups.split(max(1, _BLOCK_ELEMENTS // (size * max(size, dimensions)))):
+        points = normalise(block)
+        total += pairwise_distances(points, points).sum(dtype=torch.float64)  # a point's distance to itself is 0
+    return float(total / (count * size * (size - 1)))
 
 
 def _mean_radius(points: Tensor, real: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from ccp_dml.functional.distances import at_least_float32, pairwise_distances
+from ccp_dml.errors import NonFiniteError
+from ccp_dml.functional.distances import at_least_float32, for_device, pairwise_distances
 
 # Numbers of the pool handled at a time: what stays in a processor's cache, and what keeps a GPU busy.
 _BLOCK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
@@ -29,16 +30,18 @@ def greedy_k_center(
     classes, points, dimensions = pool.shape
     if not 0 <= k <= points:
         raise ValueError(f"k must lie between 0 and the {points} points that the pool holds per class, got {k}")
+    if previous is not None and (previous.dim() != 3 or previous.shape[::2] != (classes, dimensions)):
+        raise ValueError(f"previous must be ({classes}, centres, {dimensions}), got shape {tuple(previous.shape)}")
     if previous is not None and previous.shape[1] == 0:
         previous = None
-    if previous is not None and (len(previous) != classes or previous.shape[2] != dimensions):
-        raise ValueError(f"previous must be ({classes}, centres, {dimensions}), got shape {tuple(previous.shape)}")
+    if not torch.isfinite(pool).all():
+        raise NonFiniteError("The pool holds NaN or infinity, which has no distance to anything.")
     if k == 0:
         return torch.empty(classes, 0, dtype=torch.int64, device=pool.device)
     firsts = None
     if previous is None:
         firsts = (first_picks(classes, points, generator) if first is None else first).to(pool.device)
-    size = max(1, _BLOCK_ELEMENTS.get(pool.device.type, _BLOCK_ELEMENTS["cuda"]) // max(1, points * dimensions))
+    size = max(1, for_device(_BLOCK_ELEMENTS, pool.device) // max(1, points * dimensions))
     picks = [
         _picked(
             at_least_float32(pool[start : start + size]),
@@ -81,6 +84,8 @@ def covering_radius(points: Tensor, centres: Tensor, mask: Tensor | None = None)
     """
     if centres.shape[1] == 0:
         raise ValueError("a covering radius needs at least one centre per class")
+    if points.shape[1] == 0:
+        return at_least_float32(points).new_zeros(len(points))
     nearest = _to_nearest(points, centres)
     if mask is not None:
         nearest = nearest.masked_fill(~mask, 0.0)

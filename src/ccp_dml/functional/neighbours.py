@@ -32,6 +32,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ccp_dml.functional.distances import for_device
 from ccp_dml.functional.mutual import Shortlists, most_wanted, mutual_shortlists
 
 _SPARE = 6  # places of a shortlist beyond the k nearest, for near-ties at the k-th place
@@ -39,7 +40,7 @@ _COLUMNS = 2048  # references per product: the result stays in a processor's cac
 _FEWEST_BLOCKS = 1  # of so many references, before it pays to look at products from both sides
 _FEW_QUERIES = 16  # for which preparing the references would take longer than comparing all of them
 _TOGETHER = 8  # products between two selections
-_CHUNK = 32 * _COLUMNS  # references per product in float64
+_CHUNK = 1 << 23  # numbers of a chunk of references in float64: 64 MB
 _SAMPLE = 4096  # references whose mean is the centre
 _GROUPS = (32, 16, 8, 4)  # how many references share a maximum
 _FEW = 4  # a shortlist's groups may hold one in so many references
@@ -71,6 +72,7 @@ class ExactSearch:
         # Squares of float32 numbers fit into a float64. Those of float64 numbers do when every entry is below 1, and a
         # power of two changes no digit.
         self.scale = self._to_below_one() if torch.float64 in (queries.dtype, self.references.dtype) else 1.0
+        self._chunk = max(_COLUMNS, min(32 * _COLUMNS, _CHUNK // self.references.shape[1]))  # references in float64
         self._frame: tuple[float, Tensor, Tensor] | None = None
         self._float32: Tensor | None = None
         self._products: Tensor | None = None
@@ -92,6 +94,8 @@ class ExactSearch:
         for find in ways:
             failed = []
             size = block or self._block_size(find in (self._by_shortlists, self._by_float32_products))
+            if find == self._by_differences:  # whose tables are as wide as there are references
+                size = max(1, min(size, for_device(_PAIRS, rows.device)[1] // len(self.references)))
             for some, depths in zip(rows.split(size), k.split(size), strict=True):
                 keys, certain = find(some, int(depths.max()))
                 if not bool(certain.all()):
@@ -130,7 +134,7 @@ class ExactSearch:
             return False
         wanted = torch.zeros(len(self.queries), dtype=torch.int64, device=rows.device)
         wanted[rows] = torch.cat([part.amax().expand_as(part) for part in k.split(block)])
-        everyone = torch.arange(len(self.queries), device=rows.device).split(_CHUNK)
+        everyone = torch.arange(len(self.queries), device=rows.device).split(self._chunk)
         errors = torch.cat([self._left_factor(part, torch.float32)[1] for part in everyone])
         # A product, which is half a squared distance, is off by half an error, and so is the one it is compared with.
         # As much again is more than the rounding of keys.
@@ -209,7 +213,7 @@ class ExactSearch:
         left, error = self._left_factor(rows, torch.float64)
         error = error.unsqueeze(1)
         shortlists = []
-        for start in range(0, len(self.references), _CHUNK):
+        for start in range(0, len(self.references), self._chunk):
             right = self._right_factor_float64(start)
             squared = self._squared(torch.mm(left, right.T)).clamp_(min=0.0)  # (Q, columns)
             keys = _packed(squared, torch.arange(start, start + len(right), device=rows.device))
@@ -247,7 +251,7 @@ class ExactSearch:
     def _squared_differences(self, rows: Tensor, candidates: Tensor) -> Tensor:
         """Measure squared distances (Q, W) of the queries `rows` (Q,) to their `candidates` (Q, W), in float64."""
         squared = torch.empty(candidates.shape, dtype=torch.float64, device=rows.device)
-        numbers = _DIFFERENCES.get(rows.device.type, _DIFFERENCES["cuda"])
+        numbers = for_device(_DIFFERENCES, rows.device)
         size = max(1, numbers // (candidates.shape[1] * self.references.shape[1]))
         for some, indices, to in zip(rows.split(size), candidates.split(size), squared.split(size), strict=True):
             differences = self.references[indices].double()  # (q, W, D)
@@ -280,7 +284,7 @@ class ExactSearch:
             scale = self.scale if self.scale != 1.0 else self._to_below_one()
             sample = self.references[:: max(1, len(self.references) // _SAMPLE)]  # any centre near the mean will do
             centre = (sample.double() * scale).mean(0)
-            parts = self.references.split(_CHUNK)
+            parts = self.references.split(self._chunk)
             longest = torch.stack([_centred(part, scale, centre).norm(dim=1).amax() for part in parts]).amax()
             self._frame = scale, centre, longest
         return self._frame
@@ -313,8 +317,8 @@ class ExactSearch:
             blocks = -(-rows // _COLUMNS)
             columns = -(-rows // (blocks * max(_GROUPS))) * max(_GROUPS)  # little is left to fill up
             factor = torch.zeros(blocks * columns, dimensions + 2, device=self.references.device)
-            for start in range(0, rows, _CHUNK):
-                part = self._right_factor(self.references[start : start + _CHUNK])
+            for start in range(0, rows, self._chunk):
+                part = self._right_factor(self.references[start : start + self._chunk])
                 factor[start : start + len(part)] = part
             factor[rows:, -1] = -torch.inf
             self._float32 = factor.view(blocks, columns, dimensions + 2)
@@ -323,7 +327,7 @@ class ExactSearch:
     def _right_factor_float64(self, start: int) -> Tensor:
         """Make the chunk of references from `start` on factors (columns, D + 2)."""
         if self._float64 is None or self._float64[0] != start:
-            self._float64 = start, self._right_factor(self.references[start : start + _CHUNK])
+            self._float64 = start, self._right_factor(self.references[start : start + self._chunk])
         return self._float64[1]
 
     def _group_size(self, width: int) -> int | None:
@@ -338,8 +342,8 @@ class ExactSearch:
         )
 
     def _block_size(self, float32: bool) -> int:
-        pairs = _PAIRS.get(self.references.device.type, _PAIRS["cuda"])[0 if float32 else 1]
-        together = min(len(self.references), _TOGETHER * _COLUMNS if float32 else _CHUNK)
+        pairs = for_device(_PAIRS, self.references.device)[0 if float32 else 1]
+        together = min(len(self.references), _TOGETHER * _COLUMNS if float32 else self._chunk)
         return min(max(128, pairs // together), 4096)
 
 

@@ -49,8 +49,13 @@ def retrieval_scores(
     own = ref_embeddings is None
     if (ref_embeddings is None) != (ref_labels is None):
         raise ValueError("ref_embeddings and ref_labels belong together: give both or neither")
+    if not isinstance(k, Sequence):
+        raise ValueError(f"k must be a sequence such as (1, 10), got {k!r}")
     if any(at < 1 for at in k):
         raise ValueError(f"every k must be at least 1, got {tuple(k)}")
+    for name, value in (("embeddings", embeddings), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor, not {type(value).__name__}: torch.as_tensor makes it one")
     references = embeddings if ref_embeddings is None else ref_embeddings
     ref_labels = labels if ref_labels is None else ref_labels
     for name, vectors, their_labels in (("", embeddings, labels), ("ref_", references, ref_labels)):
@@ -138,8 +143,8 @@ def _renumbered(labels: Tensor, ref_labels: Tensor) -> tuple[int, Tensor, Tensor
 
 def _check_vectors(embeddings: Tensor, references: Tensor) -> None:
     for name, vectors in (("embeddings", embeddings), ("ref_embeddings", references)):
-        if vectors.dim() != 2 or len(vectors) == 0:
-            raise ValueError(f"{name} must be (rows, dimensions) with at least one row, got {tuple(vectors.shape)}")
+        if vectors.dim() != 2 or vectors.numel() == 0:
+            raise ValueError(f"{name} must be (rows, dimensions), at least one of each, got {tuple(vectors.shape)}")
         if len(vectors) > MOST_REFERENCES:
             raise ValueError(f"{name} hold {len(vectors)} rows; exact retrieval ranks up to {MOST_REFERENCES}")
         if not torch.isfinite(torch.stack(vectors.aminmax())).all():

@@ -78,7 +78,8 @@ class HierarchicalProxyAnchorLoss(nn.Module):
             self.calls += 1
         loss: Tensor = self.fine(embeddings, labels)
         if self.calls > self.steps_between_clusterings:
-            loss = loss + self.coarse_weight * self.coarse(embeddings, self.cluster_of_class[labels])
+            positions = labels.to(embeddings.device, torch.int64)  # bytes would be taken for a mask
+            loss = loss + self.coarse_weight * self.coarse(embeddings, self.cluster_of_class[positions])
         return loss
 
     @torch.no_grad()

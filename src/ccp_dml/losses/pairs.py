@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ccp_dml.foundation.process_group import ALONE, Processes
-from ccp_dml.functional.distances import NORMALISERS, at_least_float32
+from ccp_dml.functional.distances import NORMALISERS, at_least_float32, for_device
 from ccp_dml.losses.activity import note_pairs, recording
 from ccp_dml.losses.nearby import columns_above, columns_within
 from ccp_dml.losses.reference_values import distances_to, similarities_to
@@ -67,7 +67,7 @@ class Pairs:
     @property
     def are_many(self) -> bool:
         """Tell whether there are so many references that searching for the few that count pays off."""
-        least = _PAIRS_WORTH_A_SEARCH.get(self.anchors.device.type, _PAIRS_WORTH_A_SEARCH["cuda"])
+        least = for_device(_PAIRS_WORTH_A_SEARCH, self.anchors.device)
         return not self.same_set and len(self.labels) * len(self.ref_labels) >= least
 
     def nearer_than(self, reach: Tensor | float) -> "Pairs":

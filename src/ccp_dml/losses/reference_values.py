@@ -26,6 +26,7 @@ from torch import Tensor
 from ccp_dml.functional.distances import (
     NORMALISERS,
     at_least_float32,
+    for_device,
     lengths_of,
     normalising_factors,
     pairwise_squared_distances,
@@ -46,7 +47,7 @@ def similarities_to(anchors: Tensor, references: Tensor, normalise: str, columns
 def distances_to(anchors: Tensor, references: Tensor, normalise: str, columns: Tensor | None = None) -> Tensor:
     """Measure L2 distances of `anchors` (B, D) to normalised `references` (R, D), where `columns` (U,) count: (B, U).
 
-    They are as exact as those of `pairwise_distances`, with the same gradient of zero at distance zero.
+    They are as exact as those of `pairwise_distances`; the gradient at distance zero is zero.
     """
     distances: Tensor = _Distances.apply(anchors, references, normalise, columns)
     return distances
@@ -118,7 +119,7 @@ class _Distances(torch.autograd.Function):
 
 def blocks_of(references: Tensor) -> Iterator[slice]:
     """Cut the rows of `references` (R, D) into blocks that are fast to work on one after the other."""
-    numbers = _BLOCK_NUMBERS.get(references.device.type, _BLOCK_NUMBERS["cuda"])
+    numbers = for_device(_BLOCK_NUMBERS, references.device)
     rows = max(1, numbers // max(1, references.shape[1]))
     return (slice(start, min(start + rows, len(references))) for start in range(0, len(references), rows))
 
