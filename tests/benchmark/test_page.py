@@ -1,6 +1,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,16 @@ def test_the_command_finds_out_what_it_is_given(folder: Path, capsys: pytest.Cap
 def test_a_single_method_wins_nothing() -> None:
     table = build_table([row for row in results() if row.method == "c2"], ["c2"], title="one")
     assert headline(table) is None
+
+
+def test_nobody_wins_a_column_that_others_have_no_score_in() -> None:
+    """The ensemble of c2 is missing: the separated models decide, and nobody does where every column has a gap."""
+    found = results()
+    without_ensemble = [row for row in found if (row.method, row.setting) != ("c2", "concatenated")]
+    table = build_table(without_ensemble, ["c2", "c2-ccp"], title="two")
+    assert headline(table)["group"] == table.columns[0].group
+    alone = [row.cells[-1] for row in table.rows]
+    assert alone[0] is None
+    assert not alone[1].is_best
+    other_dimension = [replace(row, dim=8) if row.method == "c2-ccp" else row for row in found]
+    assert headline(build_table(other_dimension, ["c2", "c2-ccp"], title="two")) is None

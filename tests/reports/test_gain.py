@@ -72,6 +72,23 @@ def test_a_run_with_a_frozen_backbone_is_not_advised_to_freeze_it(tmp_path):
     assert "or more classes" in help_text(frozen)
 
 
+def test_words_say_which_images_a_score_is_of(tmp_path):
+    run = run_with(tmp_path, 0.712, 0.812)
+    digits = replace(run, classes={"learned": ["0", "1"], "validation": ["0", "1"], "test": ["0", "1"]})
+    assert "on new images of classes that trained, 10.0 points more" in help_text(digits)
+    protocol = run.config.get("protocol", {})
+    of_images = replace(run, config=run.config | {"protocol": protocol | {"hold_out": "images"}})
+    assert progress_text(of_images).startswith("On the held-out images MAP@R went")
+    on_test = replace(run, config=run.config | {"protocol": protocol | {"select_on": "test"}})
+    assert progress_text(on_test).startswith("On the test classes MAP@R went")
+
+
+def test_a_head_on_ready_made_features_cannot_be_frozen_either(tmp_path):
+    run = run_with(tmp_path, 0.712, 0.667)
+    features = replace(run, config=run.config | {"model": run.config["model"] | {"backbone": "identity"}})
+    assert "the mode frozen" not in help_text(features)
+
+
 def test_nobody_is_told_to_use_random_weights_as_they_are(tmp_path):
     run = run_with(tmp_path, 0.712, 0.667)
     assert "Use that as it is, or train it in another way" in help_text(run)

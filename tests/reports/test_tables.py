@@ -72,6 +72,15 @@ def test_an_evaluation_shows_runs_mean_and_ensemble() -> None:
     assert [cell.strip() for cell in concatenated.split("│")[2:-1]] == ["45.0", "55.0", "65.0", "4,800"]
 
 
+def test_an_evaluated_run_that_was_selected_on_test_classes_is_marked() -> None:
+    row = {"map_at_r": 0.3, "r_precision": 0.4, "precision_at_1": 0.5, "queries": 10}
+    runs = {"a": row | {"selected_on": "validation"}, "b": row | {"selected_on": "test"}}
+    text = printed(evaluation_table({"runs": runs}))
+    assert ("b *" in text, "a *" in text) == (True, False)
+    assert "* selected on the test classes themselves" in " ".join(text.split())
+    assert "selected" not in printed(evaluation_table({"runs": {"a": runs["a"]}}))
+
+
 def test_one_evaluated_run_has_no_mean() -> None:
     row = {"map_at_r": 0.3, "r_precision": 0.4, "precision_at_1": 0.5, "queries": 10}
     text = printed(evaluation_table({"runs": {"a": row}, **row}))

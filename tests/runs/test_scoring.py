@@ -1,5 +1,7 @@
 """Scores of embeddings, of ensembles, and of networks that were trained or not."""
 
+import shutil
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -10,8 +12,10 @@ from ccp_dml.errors import UserError
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.build import build_network
+from ccp_dml.runs.certify import CertificateOptions, certify_run
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.scoring import (
+    MIXED_SELECTION,
     concatenate,
     embed_test,
     evaluate_runs,
@@ -101,6 +105,28 @@ def test_one_run_is_no_ensemble(photo_run):
     alone = evaluate_runs([folder], Watcher())
     assert alone["runs"][str(folder)]["map_at_r"] == alone["map_at_r"]
     assert "concatenated" not in alone
+
+
+def test_other_data_than_a_run_was_trained_with_are_refused(photo_run, photos, tmp_path):
+    """A class whose name comes first moves the border: a learned class would be scored as unseen."""
+    folder, _ = photo_run
+    before = (folder / "certificate.json").read_text()
+    moved = shutil.copytree(photos, tmp_path / "photos")
+    assert evaluate_runs([folder], Watcher(), [f"data.root={moved}"])["queries"]
+    shutil.copytree(photos / "class_00", moved / "a_new_class")
+    for score in (evaluate_runs, lambda runs, *more: certify_run(runs[0], CertificateOptions(), *more)):
+        with pytest.raises(UserError, match=r"The data .* are not those that .* was trained with; restore them"):
+            score([folder], Watcher(), [f"data.root={moved}"])
+    assert (folder / "certificate.json").read_text() == before
+
+
+def test_runs_that_were_selected_differently_are_told(photo_run, make_photo_run):
+    (folder, _), (other, _) = photo_run, make_photo_run("protocol.select_on=test")
+    told = Watcher()
+    told.note = (notes := []).append
+    found = evaluate_runs([folder, other], told)
+    assert [run["selected_on"] for run in found["runs"].values()] == ["validation", "test"]
+    assert MIXED_SELECTION in notes
 
 
 def test_weights_that_are_missing_or_do_not_fit_are_told(photo_run, tmp_path):

@@ -54,8 +54,15 @@ def outcome(benchmark: BenchmarkFolder) -> Section:
 
 
 def headline(table: BenchmarkTable) -> dict[str, Any] | None:
-    """Find the best method by MAP@R in the last group of columns, and its lead over the first method."""
-    places = [place for place, column in enumerate(table.columns) if column.metric == "map_at_r"]
+    """Find the best method by MAP@R in the last column that every method has a score in, and its lead over the first.
+
+    None where there is no such column: methods whose runs failed, or embed in other dimensions, cannot be compared.
+    """
+    places = [
+        place
+        for place, column in enumerate(table.columns)
+        if column.metric == "map_at_r" and all(row.cells[place] is not None for row in table.rows)
+    ]
     if not places or len(table.rows) < 2:
         return None
     column, first = table.columns[places[-1]], table.rows[0].cells[places[-1]]

@@ -34,7 +34,7 @@ def build_table(
         for column in columns
         if (found := select(results, method=method, setting=column.setting, dim=column.dim, metric=column.metric))
     }
-    best = {column: max((s.mean for (_, c), s in scores.items() if c == column), default=None) for column in columns}
+    found_in = {column: [score.mean for (_, other), score in scores.items() if other == column] for column in columns}
 
     def pairs(method: str, column: Column) -> dict[tuple[int, int | None], float]:
         found = select(results, method=method, setting=column.setting, dim=column.dim, metric=column.metric)
@@ -48,7 +48,7 @@ def build_table(
         published = paper.paper_score(column.setting, dataset, example.backbone, method, column.metric)
         baseline = baseline_of(method, methods)
         difference = None if baseline is None else paired_difference(pairs(method, column), pairs(baseline, column))
-        is_best = len(methods) > 1 and score.mean == best[column]
+        is_best = len(found_in[column]) > 1 and score.mean == max(found_in[column])  # alone, it is compared with none
         return Cell(score, published, is_best, None if difference is None else baseline, difference)
 
     rows = [

@@ -1,6 +1,7 @@
 """Say what training gained: over the raw backbone on the test half, and over the network's start on validation."""
 
 from ccp_dml.records.run_folder import RunFolder, number
+from ccp_dml.reports.words import tested_on, validated_on
 
 LEAST_CHANGE = 0.0005
 """Of a score, 0..1 scale: less than this is not seen in percent with one digit."""
@@ -27,27 +28,30 @@ def help_text(run: RunFolder) -> str | None:
     points = f"{abs(100 * gain):.1f} points"
     same = points == "0.0 points"
     of_all, numbers_of_all = gain_in_map(run)
+    where = f"on {tested_on([run])}"
     if same and not of_all:
-        return f"Training changed nothing: {numbers} on unseen classes, as {name}."
-    other_mode = ", or more classes" if run.config.get("model", {}).get("freeze_backbone") else ", or the mode frozen"
+        return f"Training changed nothing: {numbers} {where}, as {name}."
+    model = run.config.get("model", {})
+    is_head = model.get("freeze_backbone") or model.get("backbone") == "identity"  # all that can be trained less
+    other_mode = ", or more classes" if is_head else ", or the mode frozen"
     ways = f"the advice given, a smaller optim.lr{other_mode}"
     of_use = "Train longer, or" if name.endswith("before training") else "Use that as it is, or train it"
     to_mend = f"{of_use} in another way: {ways}."
     place = f"all images of a class are {'nearer' if of_all > 0 else 'farther'} ({numbers_of_all})"
     if same:
-        nearest = f"on unseen classes the nearest image is right as often as with {name} ({numbers})"
+        nearest = f"{where} the nearest image is right as often as with {name} ({numbers})"
         if of_all > 0:
             return f"Training helped: {nearest}, and {place}."
         return f"Training did harm: {nearest}, but {place}. {to_mend}"
     if of_all and (of_all > 0) != (gain > 0):
         how = "more" if gain > 0 else "less"
         return (
-            f"Training helped and harmed: on unseen classes the nearest image is right {how} often ({numbers}, "
+            f"Training helped and harmed: {where} the nearest image is right {how} often ({numbers}, "
             f"{points} {how} than {name}), but {place}. To gain in both: {ways}."
         )
     if gain > 0:
-        return f"Training helped: {numbers} on unseen classes, {points} more than {name}."
-    return f"Training did harm: {numbers} on unseen classes, {points} less than {name}. {to_mend}"
+        return f"Training helped: {numbers} {where}, {points} more than {name}."
+    return f"Training did harm: {numbers} {where}, {points} less than {name}. {to_mend}"
 
 
 def did_harm(run: RunFolder) -> bool:
@@ -64,7 +68,7 @@ def gain_in_map(run: RunFolder) -> tuple[float, str]:
 
 
 def progress_text(run: RunFolder) -> str | None:
-    """Say what training gained on the validation classes since its start; None without a start or an evaluation."""
+    """Say what training gained since its start; None without a start or an evaluation."""
     first = run.start or (run.metrics[0] if run.metrics else {})
     best = run.best_evaluation() or {}
     before, after = number(first.get("map_at_r")), number(best.get("map_at_r"))
@@ -72,6 +76,6 @@ def progress_text(run: RunFolder) -> str | None:
         return None
     since = "before training" if first["step"] == 0 else f"at the first evaluation (step {first['step']:,})"
     return (
-        f"On the validation classes MAP@R went from {100 * before:.1f} % {since} to {100 * after:.1f} % at the best "
+        f"On the {validated_on(run)} MAP@R went from {100 * before:.1f} % {since} to {100 * after:.1f} % at the best "
         f"(step {best['step']:,}): {100 * (after - before):+.1f} points."
     )

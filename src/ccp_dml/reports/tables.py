@@ -10,9 +10,9 @@ from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.comparison import ComparedRun, compare, different_data, verdicts
 from ccp_dml.reports.gain import raw_name
-from ccp_dml.reports.words import count, percent
+from ccp_dml.reports.words import count, percent, tested_on
 
-TITLE = "Scores on unseen classes (%)"
+SELECTED_ON_TEST = "* selected on the test classes themselves"
 
 
 def comparison_table(runs: Sequence[RunFolder]) -> Table:
@@ -21,13 +21,13 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
     A single run stands above what it started from, the raw backbone.
     """
     compared = compare(runs)
-    lines = ["* selected on the test classes themselves"] if any(row.is_marked for row in compared) else []
+    lines = [SELECTED_ON_TEST] if any(row.is_marked for row in compared) else []
     lines += dict.fromkeys(f"\N{DAGGER} {text}" for run in runs for text in run.incomplete())
     if halves := different_data(runs):
         lines.append(f"Different data: {'; '.join(halves)}. Only scores on the same data can be compared.")
     lines += verdicts(runs) if len(runs) > 1 else []
     caption = Text("\n".join(lines)) if lines else None  # Text, as labels are names, not markup
-    table = _score_table("run", "steps", "problems", caption=caption)
+    table = _score_table(f"Scores on {tested_on(runs)} (%)", "run", "steps", "problems", caption=caption)
     if len(runs) > 1:
         table.add_column("gain in MAP@R", no_wrap=True)
     for row in compared:
@@ -49,9 +49,12 @@ def marks(row: ComparedRun) -> str:
 
 def evaluation_table(scores: dict[str, Any]) -> Table:
     """List what `evaluate_runs` returned: each run and, for several, their mean and their ensemble."""
-    table = _score_table("run", "queries")
+    is_marked = {name: row.get("selected_on") == "test" for name, row in scores["runs"].items()}
+    caption = Text(SELECTED_ON_TEST) if any(is_marked.values()) else None
+    table = _score_table("Scores on the test half (%)", "run", "queries", caption=caption)
     for name, row in scores["runs"].items():
-        table.add_row(Text(name), *(_score(row[key]) for key in SCORE_TITLES), count(row["queries"]))
+        label = Text(name + (" *" if is_marked[name] else ""))
+        table.add_row(label, *(_score(row[key]) for key in SCORE_TITLES), count(row["queries"]))
     if "separated" in scores:
         spread, ensemble = scores["separated"], scores["concatenated"]
         means = [f"{percent(spread[key]['mean'])} ± {percent(spread[key]['sd'])}" for key in SCORE_TITLES]
@@ -61,11 +64,11 @@ def evaluation_table(scores: dict[str, Any]) -> Table:
     return table
 
 
-def _score_table(first: str, *last: str, caption: Text | None = None) -> Table:
-    table = Table(title=TITLE, caption=caption)
+def _score_table(title: str, first: str, *last: str, caption: Text | None = None) -> Table:
+    table = Table(title=title, caption=caption)
     table.add_column(first, overflow="fold")
-    for title in (*SCORE_TITLES.values(), *last):
-        table.add_column(title, justify="right")
+    for name in (*SCORE_TITLES.values(), *last):
+        table.add_column(name, justify="right")
     return table
 
 

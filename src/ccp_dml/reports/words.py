@@ -1,12 +1,12 @@
 """Write values as text, the same on pages, in tables and on the terminal."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ccp_dml.evaluation import PairedDifference
-from ccp_dml.records.run_folder import embedded_picture
+from ccp_dml.records.run_folder import RunFolder, embedded_picture
 from ccp_dml.reports.figures.palette import colour_name
 
 MISSING = "\N{EN DASH}"  # stands where there is no value
@@ -73,6 +73,26 @@ def whole(value: float | None) -> str:
 def decimals(value: float | None, digits: int) -> str:
     """Write a number with a fixed number of decimals."""
     return MISSING if value is None else f"{value:.{digits}f}"
+
+
+def tested_on(runs: Sequence[RunFolder]) -> str:
+    """Name what the test scores of runs are about: unseen classes, unless some of the test classes also trained."""
+
+    def name(run: RunFolder) -> str:
+        classes = run.classes or {}
+        shared = set(classes.get("learned") or ()) & set(classes.get("test") or ())
+        return "new images of classes that trained" if shared else "unseen classes"
+
+    names = {name(run) for run in runs}
+    return names.pop() if len(names) == 1 else "the test half"
+
+
+def validated_on(run: RunFolder) -> str:
+    """Name what chose a run's best evaluation: classes, or images of classes that train, held out, or the test half."""
+    settings = run.settings()
+    if settings.get("protocol.select_on") == "test":
+        return "test classes"
+    return "held-out images" if settings.get("protocol.hold_out") == "images" else "validation classes"
 
 
 def setting(value: Any) -> str:

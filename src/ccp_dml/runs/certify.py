@@ -191,6 +191,7 @@ def certify_run(
     frozen = FrozenFeatures()
     logbook.pin_backbone(frozen.backbone_digest(config))
     halves = build_data(config.data)
+    logbook.pin_data(halves.digest)  # with other classes, learned ones might be in the test half
     if config.protocol.hold_out == "nothing" or not len(halves.test.queries):
         raise UserError(
             f"{folder} was trained without test classes, so that nothing can be certified about unseen ones; certify "

@@ -27,6 +27,11 @@ from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.watcher import Watcher
 
+MIXED_SELECTION = (
+    "Some of these runs were selected on the test classes themselves and others were not: their mean and ensemble are "
+    "of neither kind."
+)
+
 
 def embed_test(config: Config, network: Embedder, test: TestSet, processes: Processes = ALONE) -> EmbeddedTest:
     """Embed the test half, each process a part of it; all get the whole."""
@@ -68,14 +73,22 @@ def evaluate_runs(
     frozen, embedded = FrozenFeatures(), {}
     for name, (book, config) in runs.items():
         book.pin_backbone(frozen.backbone_digest(config))
-        seen = frozen.test_inputs(config, load_data(config.data).test, watcher)
+        halves = load_data(config.data)
+        book.pin_data(halves.digest)  # with other classes, learned ones might be in the test half
+        seen = frozen.test_inputs(config, halves.test, watcher)
         embedded[name] = embed_test(config, load_network(book, config, seen), seen)
         for note in book.notes:
             watcher.note(note)
     for note in repeated_trainings({name: config for name, (_, config) in runs.items()}):
         watcher.note(note)
     recall_at = next(iter(runs.values()))[1].protocol.recall_at
-    scores = {name: score_embeddings(parts, recall_at) for name, parts in embedded.items()}
+    selected_on = {name: config.protocol.select_on for name, (_, config) in runs.items()}
+    if len(set(selected_on.values())) > 1:
+        watcher.note(MIXED_SELECTION)
+    scores = {
+        name: {**score_embeddings(parts, recall_at), "selected_on": selected_on[name]}
+        for name, parts in embedded.items()
+    }
     if len(runs) == 1:
         return {"runs": scores, **next(iter(scores.values()))}
     return {

@@ -8,6 +8,7 @@ from ccp_dml.records.run_folder import RunFolder, number, run_labels
 from ccp_dml.reports.figures.figure import Highlight, Line, Lines, Mark
 from ccp_dml.reports.figures.page_chart import draw
 from ccp_dml.reports.sections.section import Section
+from ccp_dml.reports.words import validated_on
 
 Points = list[tuple[float, float]]
 
@@ -20,7 +21,6 @@ ACTIVE = "pairs that the loss learns from, in % of all, in the last step before 
 PULL = "length of the pull's gradient: lambda times the distance to the previous solution"
 STALENESS = "distance between proxies and the present embeddings of the images they were taken from, mean of a sample"
 PACE = "MAP@R as a fraction; the others are distances between normalised vectors, means of a sample of the proxies"
-SCORE = "in %, on classes held out for validation"
 
 
 def curves(runs: Sequence[RunFolder]) -> Section | None:
@@ -67,7 +67,7 @@ def _all_scores_chart(run: RunFolder) -> Lines:
     return Lines(
         title="Validation scores",
         x_label="step",
-        y_label=SCORE,
+        y_label=f"in %, on {validated_on(run)}",
         lines=_named_lines(points),
         marks=_problem_starts(run, None),
         marks_label="a new problem starts",
@@ -79,7 +79,8 @@ def _all_scores_chart(run: RunFolder) -> Lines:
 
 
 def _score_chart(runs: Sequence[RunFolder], key: str) -> Lines:
-    chart = _step_chart(runs, key, f"Validation {SCORE_TITLES[key]}", SCORE, 1, PERCENT)
+    where = " or ".join(dict.fromkeys(map(validated_on, runs)))
+    chart = _step_chart(runs, key, f"Validation {SCORE_TITLES[key]}", f"in %, on {where}", 1, PERCENT)
     highlights = [spot for style, run in enumerate(runs) for spot in _best(run, key, style)]
     return dataclasses.replace(chart, highlights=highlights)
 

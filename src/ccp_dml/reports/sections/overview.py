@@ -12,7 +12,7 @@ from ccp_dml.reports.advice import advise_run
 from ccp_dml.reports.comparison import compare, different_data, differing_settings, verdicts
 from ccp_dml.reports.gain import did_harm, help_text, progress_text, raw_name
 from ccp_dml.reports.sections.section import Section
-from ccp_dml.reports.words import data_text, method_text
+from ccp_dml.reports.words import data_text, method_text, tested_on, validated_on
 
 
 def summary(run: RunFolder) -> Section:
@@ -31,6 +31,8 @@ def summary(run: RunFolder) -> Section:
         "did_harm": did_harm(run),
         "progress": None if run.settings().get("protocol.hold_out") == "nothing" else progress_text(run),
         "without_test": no_score_text(run),
+        "tested_on": tested_on([run]),
+        "validated_on": validated_on(run),
         "outline": (run.outline or {}).get("sentence"),
         "facts": {"Network": network_text(run)},
     }
@@ -55,6 +57,7 @@ def comparison(runs: Sequence[RunFolder]) -> Section:
             "scores": SCORE_TITLES,
             "settings": differing_settings(runs),
             "different_data": different_data(runs),
+            "tested_on": tested_on(runs),
             "incomplete": list(dict.fromkeys(text for run in runs for text in run.incomplete())),
         },
     )
