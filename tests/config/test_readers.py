@@ -236,6 +236,7 @@ def test_other_peoples_data_sets_may_read_anything():
         ("frozen cub c2-ccp", ["write cub frozen c2-ccp"]),
         ("cub c2-ccp frozen", ["write cub frozen c2-ccp"]),
         ("c2-ccp-s mine.toml cub", ["write cub mine.toml c2-ccp-s"]),
+        ("features frozen c2", ["ready-made vectors have none", "leave out frozen"]),
     ],
 )
 def test_recipes_that_undo_one_another_are_refused(recipes, words):

@@ -1,5 +1,6 @@
 """`ccp list`: what there is to choose from, and the one line that describes each."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
@@ -90,7 +91,8 @@ def _losses_of_the_library() -> dict[str, str]:
     from ccp_dml.losses.pml import describe, pml_losses
     from ccp_dml.runs.loss_arguments import PREFIX
 
-    return {PREFIX + name: describe(name) for name in pml_losses()}
+    with warnings.catch_warnings(action="ignore"):  # the library's own code is tried, and warns of itself
+        return {PREFIX + name: describe(name) for name in pml_losses()}
 
 
 def _backbones() -> dict[str, str]:

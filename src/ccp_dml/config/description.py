@@ -89,13 +89,16 @@ def type_name(annotation: Any) -> str:
 
 
 def recipes_that_set(key: str, kinds: Iterable[str] = RECIPE_KINDS) -> dict[str, Any]:
-    """Find the shipped recipes that set a key themselves, for every loss or for one: `scratch with ms` -> value."""
+    """Find the shipped recipes that set a key themselves, for every loss or for one: `scratch with ms` -> value.
+
+    Tables for one loss hold its own arguments by their plain names.
+    """
     section, _, name = key.partition(".")
     found: dict[str, Any] = {}
     for recipe in shipped_recipes(*kinds):
         tables = recipe_layers(recipe)[-1].tables
         places = {recipe: tables} | {
-            f"{recipe} with {loss}": wishes for loss, wishes in tables.get(FOR_LOSSES, {}).items()
+            f"{recipe} with {loss}": {"loss": wishes} | wishes for loss, wishes in tables.get(FOR_LOSSES, {}).items()
         }
         found |= {place: table[section][name] for place, table in places.items() if name in table.get(section, {})}
     return found

@@ -315,6 +315,7 @@ def is_saved_configuration(layer: Layer) -> bool:
 
 ORDER = {"datasets": "data set", "modes": "mode", "methods": "method"}
 """How recipes are layered: `cub frozen c2-ccp`. What comes later overrides what comes earlier."""
+VECTORS = "features"  # the data set that needs no mode
 
 
 def refuse_disorder(recipes: Sequence[str]) -> None:
@@ -327,6 +328,11 @@ def refuse_disorder(recipes: Sequence[str]) -> None:
             raise UserError(
                 f"{' and '.join(same)} are {len(same)} {noun}s, and a run has one; leave out all but one of them."
             )
+    if VECTORS in known and (mode := next((name for name in known if kinds[name] == "modes"), None)) is not None:
+        raise UserError(
+            f"{VECTORS} {mode}: a mode says how much of an image network learns, and ready-made vectors have none; "
+            f"leave out {mode}."
+        )
     places = [list(ORDER).index(kinds[name]) for name in known]
     if places != sorted(places):
         right = iter(sorted(known, key=lambda name: list(ORDER).index(kinds[name])))
