@@ -15,6 +15,7 @@ from ccp_dml.commands.many_runs.plans import (
     alone_with_plan,
     chosen_runner,
     failed_values,
+    refuse_mistakes,
     show_failures,
     show_plan,
 )
@@ -68,7 +69,7 @@ def benchmark(
     from ccp_dml.benchmark.request import BenchmarkRun, default_folder, extend
     from ccp_dml.commands.many_runs.plan_progress import PlanProgress
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
-    from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings, state_of
+    from ccp_dml.plans.plan import state_of
     from ccp_dml.plans.runner import execute
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import BenchmarkFolder, BenchmarkRequest, write_request
@@ -78,13 +79,13 @@ def benchmark(
     folder = out_folder or default_folder(wanted)
     plan_runs = plan_mlrc if protocol is ProtocolName.mlrc else plan_conventional
     planned = plan_runs(extend(folder, wanted), folder)
-    refuse_unread_settings([one.run for one in planned], settings or [])
-    refuse_other_settings([one.run for one in planned])
     labels = [recipe_label(method) for method in wanted.methods]
 
     def asked_for(runs: list[BenchmarkRun]) -> list[BenchmarkRun]:
         return [one for one in runs if one.method in labels and one.repeat < repeats]
 
+    left = [one.run for one in asked_for(planned) if state_of(one.run.folder).state != "done"]
+    refuse_mistakes(folder, [one.run for one in planned], left, settings or [])
     if plan:
         entries = [
             PlanEntry(one.run, {"method": one.method, "repeat": one.repeat, "fold": one.fold})
@@ -92,8 +93,7 @@ def benchmark(
         ]
         return show_plan(entries, folder, as_json)
     runner = chosen_runner(folder, workers, cluster)
-    left = [one.run for one in asked_for(planned) if state_of(one.run.folder).state != "done"]
-    with alone_with_plan("benchmark", folder, [one.run for one in planned], left):
+    with alone_with_plan("benchmark", folder, left):
         whole = extend(folder, wanted)
         planned = plan_runs(whole, folder)
         total = len(asked_for(planned))
