@@ -288,6 +288,19 @@ def test_a_longer_run_may_be_asked_for_when_resuming_but_nothing_else(features, 
     assert "optim.lr" in capsys.readouterr().err
 
 
+def test_data_may_move_before_a_run_goes_on_but_not_change(features, tmp_path, capsys):
+    run, moved = tmp_path / "run", tmp_path / "moved.npz"
+    assert main(command(features, "c2", run)) == 0
+    features.rename(moved)
+    assert main([*command(moved, "c2", run, "train.max_steps=32"), "--resume"]) == 0
+    assert log(run)[-1]["step"] == 32
+    assert tomllib.loads((run / "config.toml").read_text())["data"]["path"] == str(moved)
+    arrays = dict(np.load(moved))
+    np.savez(moved, **{**arrays, "features": arrays["features"] + 1})
+    assert main([*command(moved, "c2", run, "train.max_steps=40"), "--resume"]) == 2
+    assert "The data (classes, labels or features) are not those" in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_page_of_a_longer_run_shows_the_command_that_asked_for_it(features, tmp_path, monkeypatch):
     run = tmp_path / "run"
     for steps, resume in ((8, []), (16, ["--resume"]), (16, None)):

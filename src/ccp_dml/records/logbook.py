@@ -44,7 +44,10 @@ MAY_CHANGE = HOW_IT_RUNS | HOW_IT_IS_SCORED | {"train.max_steps", "data.duplicat
 """Keys that a resumed run may set anew: how long it trains, on which machine, where it logs, what it draws, and how it
 is scored. None of them changes what a step computes."""
 
-WHERE_FILES_ARE = frozenset({"data.root", "data.path", "model.weights"})
+WHERE_DATA_ARE = frozenset({"data.root", "data.path"})
+"""Keys that a resumed run may set anew, too: data may move, and a digest tells whether they are still the same."""
+
+WHERE_FILES_ARE = WHERE_DATA_ARE | {"model.weights"}
 
 WHAT_IS_TESTED = (
     *("data.name", "data.root", "data.path", "data.classes", "data.skip_broken", "data.drop_small_classes"),
@@ -154,7 +157,7 @@ class Logbook:
         forget_checksums(self.folder)
         if self.new_config is not None:
             after = dict(flatten(self.new_config.as_tables()))
-            if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS)):
+            if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE)):
                 self.result_file.unlink(missing_ok=True)  # else the longer run would look finished when it is killed
             if self.new_command is not None:  # the first one would repeat a shorter run
                 found = read_json(self.environment_file) or {}
@@ -256,7 +259,7 @@ class Logbook:
         began_with = self.config()
         before, after = dict(flatten(began_with.as_tables())), dict(flatten(wanted.as_tables()))
         self.refuse_other_code(wanted)
-        for key, old, new in differing(before, after, but_for=MAY_CHANGE):
+        for key, old, new in differing(before, after, but_for=MAY_CHANGE | WHERE_DATA_ARE):
             if key in code_copies.GROUPS and code_copies.same_class(old, new):
                 continue  # the file has moved
             raise UserError(
