@@ -25,9 +25,7 @@ from ccp_dml.records.run_folder import read_result
 MLRC_METRICS = tuple(reversed(SCORE_TITLES))  # as the paper lists them
 
 
-def write_outcome(
-    request: BenchmarkRequest, planned: Sequence[BenchmarkRun], folder: Path, paper_dataset: str | None = None
-) -> BenchmarkTable:
+def write_outcome(request: BenchmarkRequest, planned: Sequence[BenchmarkRun], folder: Path) -> BenchmarkTable:
     """Write results.csv, the tables and, where there is something to draw, the figure, from what is done so far."""
     results = collect(request, planned, folder)
     methods = list(dict.fromkeys(planned_run.method for planned_run in planned))
@@ -36,7 +34,7 @@ def write_outcome(
         results,
         methods,
         title=request.title,
-        paper_dataset=paper_dataset if config.data.name != paper_dataset else None,
+        paper_dataset=request.paper if config.data.name != request.paper else None,
         notes=[
             *incomplete_data(planned),
             *runs_of_loss_alone([one.run for one in planned]),

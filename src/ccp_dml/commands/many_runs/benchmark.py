@@ -74,11 +74,14 @@ def benchmark(
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import BenchmarkFolder, BenchmarkRequest, write_request
 
-    refuse_unknown_paper(paper)
-    wanted = BenchmarkRequest(protocol.value, parse_data(data), parse_methods(methods), repeats, tuple(settings or ()))
+    wanted = BenchmarkRequest(
+        protocol.value, parse_data(data), parse_methods(methods), repeats, tuple(settings or ()), paper
+    )
     folder = out_folder or default_folder(wanted)
     plan_runs = plan_mlrc if protocol is ProtocolName.mlrc else plan_conventional
-    planned = plan_runs(extend(folder, wanted), folder)
+    whole = extend(folder, wanted)
+    refuse_unknown_paper(whole.paper)
+    planned = plan_runs(whole, folder)
     labels = [recipe_label(method) for method in wanted.methods]
 
     def asked_for(runs: list[BenchmarkRun]) -> list[BenchmarkRun]:
@@ -101,7 +104,7 @@ def benchmark(
         write_request(folder, whole)
         with PlanProgress(err, folder / layout.LOG, total, total - len(left)) as progress:
             failures = execute(left, runner, progress)
-        table = write_outcome(whole, planned, folder, paper)
+        table = write_outcome(whole, planned, folder)
         page = write_benchmark_report(BenchmarkFolder.read(folder), folder / layout.REPORT)
     if as_json:
         print_json({"folder": str(folder), "table": table_values(table), "failed": failed_values(failures)})
