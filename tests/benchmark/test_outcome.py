@@ -57,7 +57,7 @@ def test_nothing_finished_leaves_an_empty_list_of_results_alone(planned, tmp_pat
 def test_tables_and_figure_are_written_from_what_is_done(planned, tmp_path):
     for one in planned:
         finish(one, better=0.25 if one.method == "c2-ccp" else 0.0)
-    table = write_outcome(REQUEST, planned, tmp_path, paper_dataset="cub")
+    table = write_outcome(replace(REQUEST, paper="cub"), planned, tmp_path)
     assert {"results.csv", "table.md", "table.tex", "improvement.svg"} <= {path.name for path in tmp_path.iterdir()}
     assert "Compared with the paper's results on CUB." in table.notes
     assert not any("finished" in note for note in table.notes)

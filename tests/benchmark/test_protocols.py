@@ -77,6 +77,14 @@ def test_the_conventional_protocol_sets_size_pooling_and_batch(tmp_path, backbon
     assert config.protocol.select_on == "validation"
 
 
+def test_the_conventional_protocol_leaves_the_network_of_a_file_as_it_is(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "cub"\n[model]\nbackbone = "resnet50.a1_in1k"\npretrained = false\n')
+    config = plan_conventional(BenchmarkRequest("conventional", str(mine), ("c2",), 1, ()), tmp_path)[0].run.config
+    assert (config.model.backbone, config.model.pretrained) == ("resnet50.a1_in1k", False)
+    assert config.train.classes_per_batch * config.train.images_per_class == 96
+
+
 def test_what_is_asked_for_wins_over_the_protocol(tmp_path):
     asked = ("model.embedding_dim=64", "protocol.select_on=test")
     config = plan_conventional(BenchmarkRequest("conventional", "cub", ("c2",), 1, asked), tmp_path)[0].run.config

@@ -63,6 +63,12 @@ def test_more_methods_and_repeats_extend(tmp_path):
     assert extend(tmp_path, replace(BENCHMARK, repeats=3)).repeats == 3
 
 
+def test_a_comparison_with_the_paper_stays_until_another_is_named(tmp_path):
+    write_request(tmp_path, replace(BENCHMARK, paper="cub"))
+    assert extend(tmp_path, BENCHMARK).paper == "cub"
+    assert extend(tmp_path, replace(BENCHMARK, paper="sop")).paper == "sop"
+
+
 def test_an_earlier_method_whose_file_is_gone_is_named_as_such(tmp_path):
     mine = tmp_path / "mine.toml"
     mine.write_text("")

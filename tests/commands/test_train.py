@@ -1,7 +1,9 @@
 """`ccp train` as a user calls it: what it leaves, the same twice, and interrupted in every way."""
 
+import html
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -284,6 +286,31 @@ def test_a_longer_run_may_be_asked_for_when_resuming_but_nothing_else(features, 
     assert log(run)[-1]["step"] == 40
     assert main([*command(features, "c2", run, "optim.lr=0.5"), "--resume"]) == 2
     assert "optim.lr" in capsys.readouterr().err
+
+
+def test_data_may_move_before_a_run_goes_on_but_not_change(features, tmp_path, capsys):
+    run, moved = tmp_path / "run", tmp_path / "moved.npz"
+    assert main(command(features, "c2", run)) == 0
+    features.rename(moved)
+    assert main([*command(moved, "c2", run, "train.max_steps=32"), "--resume"]) == 0
+    assert log(run)[-1]["step"] == 32
+    assert tomllib.loads((run / "config.toml").read_text())["data"]["path"] == str(moved)
+    arrays = dict(np.load(moved))
+    np.savez(moved, **{**arrays, "features": arrays["features"] + 1})
+    assert main([*command(moved, "c2", run, "train.max_steps=40"), "--resume"]) == 2
+    assert "The data (classes, labels or features) are not those" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_page_of_a_longer_run_shows_the_command_that_asked_for_it(features, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    for steps, resume in ((8, []), (16, ["--resume"]), (16, None)):
+        asked = command(features, "c2", run, f"train.max_steps={steps}")
+        arguments = ["train", "--resume", "--out", str(run)] if resume is None else [*asked, *resume]
+        monkeypatch.setattr(sys, "argv", ["ccp", *arguments])
+        assert main(arguments) == 0
+        recorded = shlex.join(["ccp", *asked])
+        assert json.loads((run / "environment.json").read_text())["command"] == recorded
+        assert html.escape(recorded) in (run / "report.html").read_text()
 
 
 def test_a_run_that_ended_within_a_window_can_be_made_a_little_longer(features, tmp_path):

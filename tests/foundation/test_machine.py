@@ -72,3 +72,33 @@ def test_memory_is_left_to_the_user_and_to_other_systems(monkeypatch):
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_")
     monkeypatch.setattr(machine.sys, "platform", "darwin")
     assert not machine.keep_freed_memory()
+
+
+PEAKS = """
+import torch
+from ccp_dml.foundation.machine import MemoryPeak, keep_freed_memory
+keep_freed_memory()
+for size in (100_000_000, 10_000_000):
+    peak = MemoryPeak()
+    torch.ones(size)
+    print(peak.read())
+"""
+
+
+@pytest.mark.skipif(not machine._SET_BACK.exists(), reason="only Linux can set the mark back")
+def test_each_peak_of_memory_is_its_own():
+    printed = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True).stdout
+    first, second = map(int, printed.split())
+    assert first - second > 300_000_000  # of the 360 MB by which the tensors differ
+
+
+def test_a_mark_that_cannot_be_set_back_tells_a_peak_only_if_it_rises(monkeypatch, tmp_path):
+    marks = iter([1000, 1000, 1000, 1200])
+    monkeypatch.setattr(machine, "_SET_BACK", tmp_path / "none" / "clear_refs")
+    monkeypatch.setattr(machine, "_STATUS", tmp_path / "status")
+    monkeypatch.setattr(machine.sys, "platform", "darwin")
+    usage = SimpleNamespace(getrusage=lambda _: SimpleNamespace(ru_maxrss=next(marks)), RUSAGE_SELF=0)
+    monkeypatch.setattr(machine, "resource", usage)
+    assert [machine.MemoryPeak().read() for _ in range(2)] == [None, 1200]
+    monkeypatch.setattr(machine, "resource", None)
+    assert machine.MemoryPeak().read() is None

@@ -28,6 +28,9 @@ def test_a_request_is_read_back(tmp_path: Path) -> None:
     assert read_request(tmp_path) == REQUEST
     assert is_benchmark(tmp_path)
     assert REQUEST.title == "MLRC protocol on cub"
+    write_request(tmp_path, replace(REQUEST, paper="cub"))
+    assert read_request(tmp_path) == replace(REQUEST, paper="cub")
+    assert BenchmarkFolder.read(tmp_path).command().endswith(f" --paper cub --out {tmp_path}")
 
 
 def test_of_a_setting_given_twice_the_last_counts() -> None:

@@ -156,6 +156,11 @@ def test_a_checkpoint_goes_on_up_to_a_later_step(assemble):
     longer.load_state_dict(state)
     assert longer.trainer.step == 10
     assert longer.projections.max_evaluations == 3 + 2, "at 14, as windows begin where the last one ended, and 17"
+    (note,) = [text for text in longer.watcher.texts if "train.evaluate_every" in text]
+    assert "Step 10 is no multiple of train.evaluate_every=4" in note
+    as_long = assemble("as long", "c2-ccp")
+    as_long.load_state_dict(state)
+    assert not [text for text in as_long.watcher.texts if "train.evaluate_every" in text]
     shorter = assemble("shorter", "c2-ccp", "train.max_steps=9")
     with pytest.raises(UserError, match=r"train\.max_steps=9 is less than the 10 steps"):
         shorter.load_state_dict(state)

@@ -13,6 +13,7 @@ from ccp_dml.config.schema import DataConfig, ProtocolConfig
 from ccp_dml.data.features import load_features
 from ccp_dml.data.labelled import DataHalves, TestSet
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.machine import MemoryPeak
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.datasets import classes_to_learn_and_to_select_on
 from ccp_dml.runs.loss_arguments import complete
@@ -34,6 +35,18 @@ def test_only_who_asks_for_it_selects_on_the_test_half(features):
     learned, validation = classes_to_learn_and_to_select_on(ProtocolConfig(select_on="test"), halves)
     assert learned is halves.train
     assert validation is halves.test
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can set the mark back")
+def test_the_peak_of_memory_is_not_that_of_an_earlier_run(features, tmp_path):
+    large = 400_000_000
+    before = MemoryPeak()
+    torch.ones(large // 4)
+    quick = ("train.max_steps=4", "train.evaluate_every=4", "train.classes_per_batch=4", "model.embedding_dim=4")
+    config = complete(resolve(["features", "c2"], [f"data.path={features}", *quick]).config)
+    reached = before.read()
+    result = train(config, Logbook.open_new(tmp_path / "run", config, ["ccp"]), Watcher())
+    assert result["peak_memory"]["process"] < reached - large / 2
 
 
 @pytest.mark.parametrize("with_gallery", [False, True])

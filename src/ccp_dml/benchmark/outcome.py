@@ -25,9 +25,7 @@ from ccp_dml.records.run_folder import read_result
 MLRC_METRICS = tuple(reversed(SCORE_TITLES))  # as the paper lists them
 
 
-def write_outcome(
-    request: BenchmarkRequest, planned: Sequence[BenchmarkRun], folder: Path, paper_dataset: str | None = None
-) -> BenchmarkTable:
+def write_outcome(request: BenchmarkRequest, planned: Sequence[BenchmarkRun], folder: Path) -> BenchmarkTable:
     """Write results.csv, the tables and, where there is something to draw, the figure, from what is done so far."""
     results = collect(request, planned, folder)
     methods = list(dict.fromkeys(planned_run.method for planned_run in planned))
@@ -36,7 +34,7 @@ def write_outcome(
         results,
         methods,
         title=request.title,
-        paper_dataset=paper_dataset if config.data.name != paper_dataset else None,
+        paper_dataset=request.paper if config.data.name != request.paper else None,
         notes=[
             *incomplete_data(planned),
             *runs_of_loss_alone([one.run for one in planned]),
@@ -55,10 +53,9 @@ def collect(request: BenchmarkRequest, planned: Sequence[BenchmarkRun], folder: 
     """Make a row per score of each finished run and, for MLRC, of each ensemble."""
     rows = []
     setting: EvaluationSetting = "separated" if request.protocol == "mlrc" else "single"
-    for one in planned:
-        if state_of(one.run.folder).state == "done":
-            result = read_result(one.run.folder)
-            rows += rows_of(one, result["test"], setting, one.run.config.model.embedding_dim, folder, result)
+    for one in finished(planned):
+        result = read_result(one.run.folder)
+        rows += rows_of(one, result["test"], setting, one.run.config.model.embedding_dim, folder, result)
     if request.protocol == "mlrc":
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         for method, repeat in dict.fromkeys((one.method, one.repeat) for one in planned):
@@ -112,10 +109,13 @@ def shown_metrics(test: dict[str, Any], setting: EvaluationSetting) -> dict[str,
     return {**recalls, "r_precision": test["r_precision"], "map_at_r": test["map_at_r"]}
 
 
+def finished(planned: Sequence[BenchmarkRun]) -> list[BenchmarkRun]:
+    return [one for one in planned if state_of(one.run.folder).state == "done"]
+
+
 def incomplete_data(planned: Sequence[BenchmarkRun]) -> list[str]:
     """Say how the data set of finished runs differs from what was published."""
-    done = [one.run.folder for one in planned if state_of(one.run.folder).state == "done"]
-    outlines = [read_json(folder / layout.OUTLINE) or {} for folder in done]
+    outlines = [read_json(one.run.folder / layout.OUTLINE) or {} for one in finished(planned)]
     return list(dict.fromkeys(f"Incomplete data: {text}." for one in outlines for text in one.get("incomplete") or []))
 
 
@@ -123,7 +123,7 @@ def missing_runs(planned: Sequence[BenchmarkRun], methods: Sequence[str]) -> lis
     """Say how many runs of a method are finished where some are not."""
     notes = []
     for method in methods:
-        states = [state_of(one.run.folder).state for one in planned if one.method == method]
-        if states.count("done") < len(states):
-            notes.append(f"{method}: {states.count('done')} of {len(states)} runs are finished.")
+        own = [one for one in planned if one.method == method]
+        if (done := len(finished(own))) < len(own):
+            notes.append(f"{method}: {done} of {len(own)} runs are finished.")
     return notes

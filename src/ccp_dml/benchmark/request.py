@@ -26,7 +26,10 @@ def default_folder(request: BenchmarkRequest) -> Path:
 
 
 def extend(folder: Path, wanted: BenchmarkRequest) -> BenchmarkRequest:
-    """Add the methods and repeats of `wanted` to the request of `folder`; raise on any other difference."""
+    """Add the methods and repeats of `wanted` to the request of `folder`; raise on any other difference.
+
+    A comparison with the paper stays, unless `wanted` names another.
+    """
     before = read_request(folder)
     if before is None:
         return wanted
@@ -41,4 +44,5 @@ def extend(folder: Path, wanted: BenchmarkRequest) -> BenchmarkRequest:
             )
     methods = tuple(dict.fromkeys(before.methods + wanted.methods))
     parse_methods(",".join(methods))  # raises for two files of the same name, which would share a folder
-    return replace(wanted, methods=methods, repeats=max(before.repeats, wanted.repeats))
+    paper = wanted.paper or before.paper
+    return replace(wanted, methods=methods, repeats=max(before.repeats, wanted.repeats), paper=paper)

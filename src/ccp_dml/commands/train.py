@@ -133,6 +133,7 @@ def train_with(
     from ccp_dml.records.logbook import Logbook, sweep
     from ccp_dml.runs.training import train as run
 
+    command = ["ccp", *(word for word in sys.argv[1:] if word != "--resume")]  # repeats the run from its start
     with processes.first_goes_first():
         if processes.is_first:
             sweep(folder)
@@ -144,12 +145,14 @@ def train_with(
                     return print_result(folder, logbook.result)
                 lost = f"{logbook.best_file} is lost or damaged, and is written again."
                 err.print(lost, soft_wrap=True)
-            go_on = logbook.config_to_resume
-            config = go_on(trust_code=trust_code) if wanted is None else logbook.continue_with(wanted.config)
+            if wanted is None:
+                config = logbook.config_to_resume(trust_code=trust_code)
+            else:
+                config = logbook.continue_with(wanted.config, command)
         else:
             assert wanted is not None
             config = wanted.config
-            logbook = Logbook.open_new(folder, config, ["ccp", *sys.argv[1:]])
+            logbook = Logbook.open_new(folder, config, command)
     watcher = ProgressWatcher(err)
     for note in () if wanted is None else wanted.notes:
         watcher.note(note)

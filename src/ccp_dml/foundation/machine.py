@@ -3,9 +3,17 @@
 import ctypes
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
+
+try:
+    import resource
+except ImportError:  # Windows keeps no such count
+    resource = None  # type: ignore[assignment]
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of glibc's mallopt
 _LARGEST_KEPT = 1 << 30  # bytes of a block
+_STATUS, _SET_BACK = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # of Linux
 _CHOSEN_BY_THE_USER = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
@@ -39,6 +47,34 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):  # not glibc
         return False
     return all(set_option(option, value) for option, value in ((_MMAP_THRESHOLD, _LARGEST_KEPT), (_TRIM_THRESHOLD, -1)))
+
+
+class MemoryPeak:
+    """The most memory that this process has taken since this object was made: it may have trained other runs before."""
+
+    def __init__(self) -> None:
+        with suppress(OSError, AttributeError):  # not glibc
+            ctypes.CDLL(None).malloc_trim(0)  # kept memory of an earlier run would count as this one's
+        try:
+            _SET_BACK.write_text("5", encoding="ascii")
+            self.before = 0
+        except OSError:
+            self.before = _memory_mark()
+
+    def read(self) -> int | None:
+        """Read the peak in bytes; None where the system does not say, or may mean a moment before."""
+        mark = _memory_mark()
+        return mark if mark > self.before else None
+
+
+def _memory_mark() -> int:
+    """Read the most bytes of this process that were ever in memory, or since the mark was set back; 0: not known."""
+    with suppress(OSError, StopIteration):
+        lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    if resource is None:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def gigabytes(size: float) -> str:

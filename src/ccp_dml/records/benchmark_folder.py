@@ -32,6 +32,7 @@ class BenchmarkRequest:
     methods: tuple[str, ...]  # method recipes
     repeats: int
     settings: tuple[str, ...]  # KEY=VALUE, for all runs
+    paper: str | None = None  # the paper's data set to compare with, where the recipe's own is none of them
 
     def setting(self, key: str) -> str | None:
         """Find what the user set for `key`, as it was written; of several, the last one counts."""
@@ -60,6 +61,7 @@ def read_request(folder: Path) -> BenchmarkRequest | None:
             tuple(values["methods"]),
             int(values["repeats"]),
             tuple(values["settings"]),
+            values.get("paper"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BENCHMARK_REQUEST.damaged(folder, error) from None
@@ -75,6 +77,7 @@ def write_request(folder: Path, request: BenchmarkRequest) -> None:
             "methods": list(request.methods),
             "repeats": request.repeats,
             "settings": list(request.settings),
+            **({} if request.paper is None else {"paper": request.paper}),
         },
     )
 
@@ -145,6 +148,7 @@ class BenchmarkFolder:
         options = ["--data", request.data, "--methods", ",".join(request.methods)]
         options += ["--repeats", str(request.repeats)]
         options += [part for setting in request.settings for part in ("--set", setting)]
+        options += [] if request.paper is None else ["--paper", request.paper]
         return shlex.join(["ccp", "benchmark", request.protocol, *options, "--out", str(self.path)])
 
 

@@ -44,7 +44,10 @@ MAY_CHANGE = HOW_IT_RUNS | HOW_IT_IS_SCORED | {"train.max_steps", "data.duplicat
 """Keys that a resumed run may set anew: how long it trains, on which machine, where it logs, what it draws, and how it
 is scored. None of them changes what a step computes."""
 
-WHERE_FILES_ARE = frozenset({"data.root", "data.path", "model.weights"})
+WHERE_DATA_ARE = frozenset({"data.root", "data.path"})
+"""Keys that a resumed run may set anew, too: data may move, and a digest tells whether they are still the same."""
+
+WHERE_FILES_ARE = WHERE_DATA_ARE | {"model.weights"}
 
 WHAT_IS_TESTED = (
     *("data.name", "data.root", "data.path", "data.classes", "data.skip_broken", "data.drop_small_classes"),
@@ -84,6 +87,7 @@ class Logbook:
         self.folder = folder
         self.new_run: tuple[Config, Sequence[str]] | None = None  # configuration and command; None: the run exists
         self.new_config: Config | None = None  # what a resumed run goes on with, where it differs from before
+        self.new_command: Sequence[str] | None = None  # the one that asked for it
         self.outline: dict[str, Any] = {}  # what the run is about to do, for advice and pages
         self.pins: dict[str, str] = {}  # digests of what the run depends on and its checkpoint does not hold
         self.ownership: Ownership | None = None  # None: nobody else can have been given this run
@@ -153,8 +157,11 @@ class Logbook:
         forget_checksums(self.folder)
         if self.new_config is not None:
             after = dict(flatten(self.new_config.as_tables()))
-            if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS)):
+            if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE)):
                 self.result_file.unlink(missing_ok=True)  # else the longer run would look finished when it is killed
+            if self.new_command is not None:  # the first one would repeat a shorter run
+                found = read_json(self.environment_file) or {}
+                write_json(self.environment_file, {**found, "command": shlex.join(self.new_command)})
             write_text(self.config_file, tomli_w.dumps(self.new_config.as_tables()))
 
     def pin_backbone(self, digest: str | None) -> None:
@@ -244,19 +251,22 @@ class Logbook:
         self.config()
         return self.with_code(resolve([str(self.config_file)], settings).config, code, trust_code=trust_code)
 
-    def continue_with(self, wanted: Config) -> Config:
-        """Resume with the configuration `wanted`; raise if the run would have computed something else under it."""
+    def continue_with(self, wanted: Config, command: Sequence[str] | None = None) -> Config:
+        """Resume with the configuration `wanted`; raise if the run would have computed something else under it.
+
+        `command`, where it is given, is from then on what repeats the run.
+        """
         began_with = self.config()
         before, after = dict(flatten(began_with.as_tables())), dict(flatten(wanted.as_tables()))
         self.refuse_other_code(wanted)
-        for key, old, new in differing(before, after, but_for=MAY_CHANGE):
+        for key, old, new in differing(before, after, but_for=MAY_CHANGE | WHERE_DATA_ARE):
             if key in code_copies.GROUPS and code_copies.same_class(old, new):
                 continue  # the file has moved
             raise UserError(
                 f"{self.folder} was started with {key} = {old!r}, not {new!r}; resume it with its own settings (only "
                 "--resume and --out), or start another run."
             )
-        self.new_config = wanted
+        self.new_config, self.new_command = wanted, command
         return wanted
 
     def require_ownership(self) -> None:

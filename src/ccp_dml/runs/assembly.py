@@ -340,6 +340,12 @@ class TrainingRun:
             raise UserError(
                 f"train.max_steps={max_steps} is less than the {step} steps that the run has taken already."
             )
+        every = self.trainer.evaluate_every
+        if step % every and step != max_steps:
+            self.watcher.note(
+                f"Step {step} is no multiple of train.evaluate_every={every}: from here on, evaluations come at other "
+                "steps than in a run that was to be as long from its start, and the result may differ from that one's."
+            )
         left = evaluations_left(self.trainer)  # from here: max_steps may have grown since a window that it cut short
         self.projections.max_evaluations = None if left is None else self.projections.evaluations + left
         restore_random_states(state["random"])

@@ -1,7 +1,6 @@
 """Train one run from configuration to result, as `ccp train` does, and measure its time and memory."""
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.splits import everything_trains
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES
+from ccp_dml.foundation.machine import MemoryPeak
 from ccp_dml.foundation.process_group import ALONE, Processes, current
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.models.backbones import refuse_unknown
@@ -32,11 +32,6 @@ from ccp_dml.runs.scoring import embed_test
 from ccp_dml.runs.start.outline import outline
 from ccp_dml.runs.tracking import logged
 from ccp_dml.runs.watcher import Watcher
-
-try:
-    import resource
-except ImportError:  # Windows keeps no such count
-    resource = None  # type: ignore[assignment]
 
 
 @naming_keys("data", "model", "train", "run")
@@ -174,8 +169,11 @@ def train_on_classes(
 
     It gets no other data, so that nothing here can look at other classes (D27).
     """
+    memory = MemoryPeak()
     network = build_network(trained_part(config.model), learned, config.run.seed)
     fabric = build_fabric(config.run.device, training_precision(config, network, learned, logbook, watcher))
+    if fabric.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(fabric.device)
     if (note := weights_note(config.model)) is not None:
         watcher.note(note)
     run = TrainingRun(config, fabric, network, learned, validation, logbook, watcher, processes)
@@ -213,7 +211,7 @@ def train_on_classes(
         "problems": run.projections.problem,
         "seed": config.run.seed,
         "seconds": round(run.trainer.seconds, 3),
-        "peak_memory": peak_memory(fabric.device),
+        "peak_memory": peak_memory(memory, fabric.device),
     }
     return run.network, facts
 
@@ -229,12 +227,10 @@ def prepare_torch(config: Config) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def peak_memory(device: torch.device) -> dict[str, int]:
-    """Read the peak memory in bytes: of this process, which may have trained other runs before, and of a GPU."""
-    peaks = {}
-    if resource is not None:
-        unit = 1 if sys.platform == "darwin" else 1024
-        peaks["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+def peak_memory(memory: MemoryPeak, device: torch.device) -> dict[str, int]:
+    """Read the peaks of this run's training in bytes: of this process, where the system can tell, and of a GPU."""
+    process = memory.read()
+    peaks = {} if process is None else {"process": process}
     if device.type == "cuda":
         peaks["device"] = torch.cuda.max_memory_allocated(device)
     return peaks

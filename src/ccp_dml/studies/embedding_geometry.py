@@ -79,8 +79,7 @@ def measure_embedded(embedded: EmbeddedTest) -> Measured:
     """Measure one side; queries are scored against their gallery, but for the places of classes both are one set."""
     ref_embeddings, ref_labels = embedded.references or (None, None)
     scores = retrieval_scores(*embedded.queries, ref_embeddings, ref_labels)
-    sides = [embedded.queries] if embedded.references is None else [embedded.queries, embedded.references]
-    embeddings, labels = (torch.cat(parts) for parts in zip(*sides, strict=True))
+    embeddings, labels = (torch.cat(parts) for parts in zip(*embedded.sides(), strict=True))
     radii, classes = mean_k_center_radius(embeddings, labels)
     return Measured(
         scores.map_at_r,

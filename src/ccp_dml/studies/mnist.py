@@ -102,7 +102,7 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
     figures += [curve_figure(loss, at(runs, loss=loss), solved) for loss in request.losses if at(runs, loss=loss)]
     return Conclusion(
         rows=[
-            {**run.coordinates, **vars(one), "test_map_at_r": run.score() / 100, "folder": relative(run, folder)}
+            {**run.coordinates, **vars(one), "test_map_at_r": run.score() / 100, "folder": run.place_in(folder)}
             for run in runs
             for one in solved[run.name]
         ],
@@ -110,10 +110,6 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
         paragraph=" ".join(sentence for loss in request.losses for sentence in sentences(loss, runs, solved)),
         notes=unfinished_note(plan, runs),
     )
-
-
-def relative(run: FinishedRun, folder: Path) -> str:
-    return run.folder.path.relative_to(folder).as_posix()
 
 
 def solved_problems(run: FinishedRun) -> list[SolvedProblem]:

@@ -61,6 +61,10 @@ class FinishedRun:
         assert value is not None, "finished runs have scores"
         return 100 * value
 
+    def place_in(self, folder: Path) -> str:
+        """Write the run's folder as results.csv does, as seen from that of the study."""
+        return self.folder.path.relative_to(folder).as_posix()
+
 
 @dataclass(frozen=True)
 class Conclusion:
@@ -113,7 +117,7 @@ def result_row(one: FinishedRun, folder: Path) -> dict[str, Any]:
     result = one.folder.result or {}
     scores = {f"{half}_{key}": result[half][key] for half in ("validation", "test") for key in SCORES}
     facts = {key: result[key] for key in ("selected_on", "best_step", "steps", "problems", "seconds", "seed")}
-    return {**one.coordinates, **scores, **facts, "folder": one.folder.path.relative_to(folder).as_posix()}
+    return {**one.coordinates, **scores, **facts, "folder": one.place_in(folder)}
 
 
 def unfinished_note(plan: StudyPlan, finished: Sequence[FinishedRun]) -> list[str]:

@@ -289,7 +289,8 @@ def test_models_of_different_data_do_not_meet_in_a_table(features, tmp_path, cap
     assert main(benchmark(features, tmp_path / "bench", "c2")) == 0
     np.savez(features, **{name: np.concatenate([rows[:-2], rows[:-3:-1]]) for name, rows in arrays.items()})
     assert main(benchmark(features, tmp_path / "bench", "c2")) == 0, "nothing is left to train on other data"
-    capfd.readouterr()
-    assert main(benchmark(features, tmp_path / "bench", "c2,c1")) == 2
-    assert "The data (classes, labels or features) are not those" in " ".join(capfd.readouterr().err.split())
+    for more in ((), ("--plan",)):
+        capfd.readouterr()
+        assert main(benchmark(features, tmp_path / "bench", "c2,c1", *more)) == 2
+        assert "The data (classes, labels or features) are not those" in " ".join(capfd.readouterr().err.split())
     assert not (tmp_path / "bench" / "c1").exists()

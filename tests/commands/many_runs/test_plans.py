@@ -16,6 +16,7 @@ from ccp_dml.commands.many_runs.plans import (
     forecast_text,
     look_ahead,
     plan_totals,
+    refuse_mistakes,
     show_failures,
     show_plan,
 )
@@ -105,7 +106,7 @@ def test_failures_are_told_with_their_logs(entries, tmp_path, capsys):
 
 def test_nobody_else_works_in_the_folder_of_a_plan(tmp_path):
     with (
-        alone_with_plan("study", tmp_path / "out", [], []),
+        alone_with_plan("study", tmp_path / "out", []),
         pytest.raises(UserError, match="locked"),
         lock(tmp_path / "out" / ".lock", "locked"),
     ):
@@ -135,21 +136,18 @@ def test_a_folder_in_use_is_refused(tmp_path):
     with (
         lock(tmp_path / "out" / ".lock", "busy"),
         pytest.raises(UserError, match="in use by another `ccp study`"),
-        alone_with_plan("study", tmp_path / "out", [], []),
+        alone_with_plan("study", tmp_path / "out", []),
     ):
         pytest.fail("trained")
 
 
 def test_a_file_in_the_way_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(UserError, match=r"file is a file; give --out another folder"),
-        alone_with_plan("study", tmp_path / "file" / "out", [], []),
-    ):
-        pytest.fail("trained")
+    with pytest.raises(UserError, match=r"file is a file; give --out another folder"):
+        refuse_mistakes(tmp_path / "file" / "out", [], [], [])
 
 
 def test_who_interrupts_hears_how_to_go_on(tmp_path, capsys):
-    with pytest.raises(KeyboardInterrupt), alone_with_plan("study", tmp_path / "out", [], []):
+    with pytest.raises(KeyboardInterrupt), alone_with_plan("study", tmp_path / "out", []):
         raise KeyboardInterrupt
     assert "the same command continues it" in capsys.readouterr().err

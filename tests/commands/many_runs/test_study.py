@@ -9,6 +9,7 @@ import sys
 import time
 import tomllib
 
+import numpy as np
 import pytest
 
 from ccp_dml.cli import main
@@ -157,6 +158,17 @@ def test_fewer_repeats_and_a_command_meanwhile_lose_no_result(features, tmp_path
     assert main(study("alternating", features, out, "--repeats", "1", steps=4)) == 0
     assert len(rows(out)) == 6
     assert "study.repeats=2" in tomllib.loads((out / "study.toml").read_text())["settings"]
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_plan_is_refused_where_the_data_have_changed(features, tmp_path, capfd):
+    assert main(study("alternating", features, tmp_path / "out", steps=4)) == 0
+    arrays = dict(np.load(features))
+    np.savez(features, **{name: np.concatenate([rows[:-2], rows[:-3:-1]]) for name, rows in arrays.items()})
+    assert main(study("alternating", features, tmp_path / "out", "--plan", steps=4)) == 0, "nothing is left to train"
+    capfd.readouterr()
+    assert main(study("alternating", features, tmp_path / "out", "--repeats", "2", "--plan", steps=4)) == 2
+    assert "The data (classes, labels or features) are not those" in " ".join(capfd.readouterr().err.split())
 
 
 def test_the_folder_of_another_study_is_refused(features, tmp_path, capsys):

@@ -7,6 +7,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.studies.cost import cost
 from ccp_dml.studies.cost.table import Quantity
+from ccp_dml.studies.study import FinishedRun
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -48,6 +49,16 @@ def test_steps_to_a_score_are_those_of_the_first_evaluation_that_reaches_it(tmp_
     assert cost.steps_to_score(run, 0.4) == 10
     assert cost.steps_to_score(run, 0.2) == 10
     assert cost.steps_to_score(run, 0.5) is None
+
+
+def test_a_start_without_proxies_is_no_reselection(tmp_path):
+    begun = [{"problem": n, "step": 10 * n, "covering_radius": radius} for n, radius in enumerate((None, 0.3, 0.2))]
+    config = {"train": {"evaluate_every": 5}}
+    log = [{"step": 30, "map_at_r": 0.1, "problems_begun": begun}]
+    folders = [RunFolder(tmp_path, config, {}, log[:count], {"steps": 30, "problems": 3}, None) for count in (1, 0)]
+    with_ccp, alone = ([FinishedRun({}, "run", folder)] for folder in folders)
+    assert cost.steps_between(with_ccp) == {"evaluation": 5, "reselection": 15}
+    assert cost.steps_between(alone) == {"evaluation": 5}
 
 
 def test_a_busy_machine_is_told():

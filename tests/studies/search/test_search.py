@@ -92,6 +92,20 @@ def test_a_plan_counts_the_trials_of_all_machines_and_makes_no_file(ask, tmp_pat
     assert [run.name for run in plan(request, tmp_path / "here").to_come] == ["trials/0002"]
 
 
+def test_a_complete_trial_whose_folder_is_gone_is_not_planned_again(ask, tmp_path):
+    request = ask("search", "study.trials=2")
+    trials = trial_store(request, tmp_path).open()
+    for _ in range(2):
+        trials.tell(trials.ask(search_space(request).distributions), 0.5)
+    kept = tmp_path / "trials" / "0001"
+    kept.mkdir(parents=True)
+    for name in ("config.toml", "result.json"):
+        (kept / name).touch()
+    found = plan(request, tmp_path)
+    assert ([one.run.folder for one in found.runs], found.done, list(found.to_come)) == ([kept], 2, [])
+    assert train(request, tmp_path, found, None, None) == []
+
+
 def test_a_search_without_trials_left_asks_nobody_to_train(ask, tmp_path):
     request = ask("search", "study.trials=1", storage=str(tmp_path / "shared.log"))
     there = trial_store(request, tmp_path / "there").open()

@@ -57,3 +57,8 @@ def test_a_search_has_the_name_that_versions_without_the_later_settings_gave_it(
 
     assert named() == "ccp-search-glyphs-c2-ccp-2a71c77ff568"
     assert named("ccp.pull_to_start=false") != named()
+
+
+def test_searches_with_different_seeds_have_different_names():
+    configs = [resolve(["glyphs", "c2-ccp"], [f"run.seed={seed}"]).config for seed in (0, 7, 8)]
+    assert len({search_name("glyphs", "c2-ccp", config, "contents") for config in configs}) == 3

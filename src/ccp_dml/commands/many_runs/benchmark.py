@@ -15,6 +15,7 @@ from ccp_dml.commands.many_runs.plans import (
     alone_with_plan,
     chosen_runner,
     failed_values,
+    refuse_mistakes,
     show_failures,
     show_plan,
 )
@@ -68,23 +69,26 @@ def benchmark(
     from ccp_dml.benchmark.request import BenchmarkRun, default_folder, extend
     from ccp_dml.commands.many_runs.plan_progress import PlanProgress
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
-    from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings, state_of
+    from ccp_dml.plans.plan import state_of
     from ccp_dml.plans.runner import execute
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import BenchmarkFolder, BenchmarkRequest, write_request
 
-    refuse_unknown_paper(paper)
-    wanted = BenchmarkRequest(protocol.value, parse_data(data), parse_methods(methods), repeats, tuple(settings or ()))
+    wanted = BenchmarkRequest(
+        protocol.value, parse_data(data), parse_methods(methods), repeats, tuple(settings or ()), paper
+    )
     folder = out_folder or default_folder(wanted)
     plan_runs = plan_mlrc if protocol is ProtocolName.mlrc else plan_conventional
-    planned = plan_runs(extend(folder, wanted), folder)
-    refuse_unread_settings([one.run for one in planned], settings or [])
-    refuse_other_settings([one.run for one in planned])
+    whole = extend(folder, wanted)
+    refuse_unknown_paper(whole.paper)
+    planned = plan_runs(whole, folder)
     labels = [recipe_label(method) for method in wanted.methods]
 
     def asked_for(runs: list[BenchmarkRun]) -> list[BenchmarkRun]:
         return [one for one in runs if one.method in labels and one.repeat < repeats]
 
+    left = [one.run for one in asked_for(planned) if state_of(one.run.folder).state != "done"]
+    refuse_mistakes(folder, [one.run for one in planned], left, settings or [])
     if plan:
         entries = [
             PlanEntry(one.run, {"method": one.method, "repeat": one.repeat, "fold": one.fold})
@@ -92,8 +96,7 @@ def benchmark(
         ]
         return show_plan(entries, folder, as_json)
     runner = chosen_runner(folder, workers, cluster)
-    left = [one.run for one in asked_for(planned) if state_of(one.run.folder).state != "done"]
-    with alone_with_plan("benchmark", folder, [one.run for one in planned], left):
+    with alone_with_plan("benchmark", folder, left):
         whole = extend(folder, wanted)
         planned = plan_runs(whole, folder)
         total = len(asked_for(planned))
@@ -101,7 +104,7 @@ def benchmark(
         write_request(folder, whole)
         with PlanProgress(err, folder / layout.LOG, total, total - len(left)) as progress:
             failures = execute(left, runner, progress)
-        table = write_outcome(whole, planned, folder, paper)
+        table = write_outcome(whole, planned, folder)
         page = write_benchmark_report(BenchmarkFolder.read(folder), folder / layout.REPORT)
     if as_json:
         print_json({"folder": str(folder), "table": table_values(table), "failed": failed_values(failures)})

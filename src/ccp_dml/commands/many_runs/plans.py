@@ -43,27 +43,39 @@ class PlanEntry:
     coordinates: dict[str, Any] = field(default_factory=dict)
 
 
+def refuse_mistakes(
+    folder: Path, runs: "Sequence[PlannedRun]", left: "Sequence[PlannedRun]", settings: Sequence[str]
+) -> None:
+    """Raise where `folder` cannot hold the `runs`, or one table could not: some were begun with something else.
+
+    `left` are those to train. A plan that is only shown is refused for the same reasons as one that is trained.
+    """
+    from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings
+    from ccp_dml.plans.rehearsal import refuse_other_backbones, refuse_other_data
+
+    refuse_unread_settings(runs, settings)
+    refuse_other_settings(runs)
+    if (file := file_in_the_way(folder / ".lock")) is not None:
+        raise UserError(f"{folder} cannot be written, because {file} is a file; give --out another folder.")
+    refuse_other_backbones(runs)
+    if left:  # tables of finished runs can be made without the data
+        refuse_other_data(runs)
+
+
 @contextmanager
-def alone_with_plan(
-    noun: str, folder: Path, runs: "Sequence[PlannedRun]", left: "Sequence[PlannedRun]"
-) -> Iterator[None]:
-    """Check the `runs` that are `left`; then no other command works in `folder` while the block runs.
+def alone_with_plan(noun: str, folder: Path, left: "Sequence[PlannedRun]") -> Iterator[None]:
+    """Check the runs that are `left`; then no other command works in `folder` while the block runs.
 
     The check may take long, and another command may have worked there meanwhile: the block reads the folder's request
     anew, trains, and writes the outcome.
     """
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.foundation.locks import lock
-    from ccp_dml.plans.rehearsal import refuse_other_backbones, refuse_other_data, rehearse
+    from ccp_dml.plans.rehearsal import rehearse
 
-    if (file := file_in_the_way(folder / ".lock")) is not None:
-        raise UserError(f"{folder} cannot be written, because {file} is a file; give --out another folder.")
     take_termination_as_interrupt()
     watcher = ProgressWatcher(err)
     try:
-        refuse_other_backbones(runs)
-        if left:  # tables of finished runs can be made without the data
-            refuse_other_data(runs)
         for note in rehearse(left, watcher):
             watcher.note(note)
     finally:

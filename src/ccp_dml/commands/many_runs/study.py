@@ -16,6 +16,7 @@ from ccp_dml.commands.many_runs.plans import (
     alone_with_plan,
     chosen_runner,
     failed_values,
+    refuse_mistakes,
     show_failures,
     show_plan,
 )
@@ -72,7 +73,6 @@ def study(
     """
     from ccp_dml.commands.many_runs.plan_progress import PlanProgress
     from ccp_dml.config.recipes import parse_data, parse_losses
-    from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings
     from ccp_dml.records import layout
     from ccp_dml.reports.study import write_study_report  # before hours of training, should it not be there
     from ccp_dml.studies.request import StudyRequest, extend, write_down
@@ -91,13 +91,12 @@ def study(
     folder = out_folder or wanted.default_folder
     request = extend(folder, wanted)
     planned = chosen.plan(request, folder)
-    refuse_unread_settings([one.run for one in planned.runs], request.run_settings)
-    refuse_other_settings([one.run for one in planned.runs])
+    refuse_mistakes(folder, [one.run for one in planned.runs], planned.rehearsed, request.run_settings)
     if plan:
         entries = [PlanEntry(one.run, one.coordinates) for one in planned.runs]
         return show_plan(entries, folder, as_json, planned.note, [PlanEntry(run) for run in planned.to_come])
     runner = chosen_runner(folder, workers, cluster)
-    with alone_with_plan("study", folder, [one.run for one in planned.runs], planned.rehearsed):
+    with alone_with_plan("study", folder, planned.rehearsed):
         request = extend(folder, wanted)
         planned = chosen.plan(request, folder)
         write_down(folder, request)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 
 import torch
 from pydantic import Field
@@ -149,11 +148,13 @@ def steps_to_convergence(loss: str, runs: Sequence[FinishedRun]) -> dict[str, di
 
 
 def steps_between(runs: Sequence[FinishedRun]) -> dict[str, float]:
-    """Count the steps from one evaluation to the next, and from one reselection to the next."""
-    return {
-        "evaluation": runs[0].folder.settings()["train.evaluate_every"],
-        "reselection": mean(result(run, "steps") / result(run, "problems") for run in runs),
-    }
+    """Count the steps from one evaluation to the next, and from one reselection to the next, where there was any."""
+    starts = [start for run in runs for start in run.folder.problem_starts()]
+    reselections = sum(start["covering_radius"] is not None for start in starts)  # the start may be without proxies
+    found = {"evaluation": runs[0].folder.settings()["train.evaluate_every"]}
+    if reselections:
+        found["reselection"] = sum(result(run, "steps") for run in runs) / reselections
+    return found
 
 
 def result(run: FinishedRun, key: str) -> float:

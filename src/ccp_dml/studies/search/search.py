@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
@@ -57,7 +57,7 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     runs = [
         StudyRun({"trial": trial.number, **point}, trial_run(request, folder, trial.number, point))
         for trial in known
-        if trial.state not in GIVEN_UP and (point := trial_point(trial)) is not None
+        if has_run(trial, folder) and (point := trial_point(trial)) is not None
     ]
     over = sum(trial.state in OVER for trial in everybodys)
     left = max(0, options.trials - over)
@@ -75,6 +75,13 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
         note=f"{left} of {options.trials} trials are left, each depending on the results of those before it; "
         f"{sum(trial.state in GIVEN_UP for trial in everybodys)} were pruned or failed.",
     )
+
+
+def has_run(trial: FrozenTrial, folder: Path) -> bool:
+    """Tell whether a trial has a run that is done or to be trained; the score of a complete one outlives its folder."""
+    if trial.state == TrialState.COMPLETE:
+        return state_of(folder / trial_name(trial.number)).state == "done"
+    return trial.state not in GIVEN_UP
 
 
 def train(

@@ -20,8 +20,11 @@ from ccp_dml.records import layout
 from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE, without_later
 from ccp_dml.studies.request import without_password
 
-VARIED = frozenset({"ccp.weight", "ccp.proxies_per_class", "run.seed"})
+VARIED = frozenset({"ccp.weight", "ccp.proxies_per_class"})
 """What trials of one search differ in."""
+
+UNNAMED_SEED = ("run.seed", 0)
+"""Earlier versions left every seed out of the name: searches with the default one keep theirs."""
 
 
 @dataclass(frozen=True)
@@ -109,5 +112,5 @@ def search_name(data: str, method: str, example: Config, contents: str) -> str:
     """
     varied = {*VARIED, *WHERE_FILES_ARE, *HOW_IT_RUNS}
     settings = without_later(dict(flatten(example.as_tables())))
-    fixed = {key: value for key, value in settings.items() if key not in varied}
+    fixed = {key: value for key, value in settings.items() if key not in varied and (key, value) != UNNAMED_SEED}
     return f"ccp-search-{data}-{method}-{digest(json.dumps(fixed, sort_keys=True), contents)[:12]}"
