@@ -2,6 +2,8 @@
 
 import io
 import json
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -102,6 +104,29 @@ def test_same_decides_by_the_threshold(server, model, pictures):
     assert answer["same"] is False
     assert answer["threshold"] == model.threshold(0.1)
     assert answer["promise"]
+
+
+def test_only_two_requests_with_pictures_are_worked_on_at_once(serve_app, index, model, red):
+    lock, at_work, most = threading.Lock(), 0, 0
+
+    def embed(*arguments, **options):
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        time.sleep(0.1)
+        with lock:
+            at_work -= 1
+        return StandInModel.embed(model, *arguments, **options)
+
+    model.embed = embed
+    server = serve_app(make_app(model, index, ["127.0.0.1"], with_tsne=False))
+    with ThreadPoolExecutor(6) as clients:
+        paths = ["/search", "/embed"] * 3
+        assert [answer.status for answer in clients.map(lambda path: server.post(path, {"image": red}), paths)] == [
+            200
+        ] * 6
+    assert most == 2
 
 
 PNG = encoded(Image.new("RGB", (8, 8), "red"))
