@@ -117,9 +117,7 @@ def test_an_image_that_resizing_would_blow_up_counts_as_broken(tmp_path, transfo
     source = ImageFiles([longest, thin], **transforms)
     assert source.load(torch.tensor([0]), None).shape == (1, 3, 12, 12)
     for seeds in (None, torch.zeros(1)):
-        with pytest.raises(
-            UserError, match=rf"{name} \(of its 2 by 401 pixels, .*; crop it\): .*skip_broken"
-        ):
+        with pytest.raises(UserError, match=rf"{name} \(of its 2 by 401 pixels, .*; crop it\): .*skip_broken"):
             source.load(torch.tensor([1]), seeds)
     assert list(find_broken(source.paths)) == [1]
 
