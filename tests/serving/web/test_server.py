@@ -248,7 +248,9 @@ def test_the_index_is_described(server, model):
     rates = [one["rate"] for one in facts["thresholds"]]
     assert rates == sorted(rates)
     assert [one["distance"] for one in facts["thresholds"]] == [model.threshold(rate) for rate in rates]
-    assert 0.01 in rates
+    (certified,) = (one for one in facts["thresholds"] if one["certified"])
+    assert (certified["rate"], certified["promise"]) == (0.01, model.match_threshold().promise)
+    assert {one["measured_on"] for one in facts["thresholds"]} == {"validation classes"}
 
 
 def test_without_a_certificate_there_are_no_thresholds(serve_app, index):

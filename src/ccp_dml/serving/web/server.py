@@ -18,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from ccp_dml.errors import UserError
+from ccp_dml.reports.certificate_words import set_names
 from ccp_dml.serving.model import EmbeddingModel
 from ccp_dml.serving.search.gallery import Gallery, Hit, Item, refuse_other_model
 from ccp_dml.serving.web.index_overview import Overview
@@ -186,9 +187,19 @@ class Service:
         if certificate is None or certificate["threshold"] is None:
             return []
         rates = {point["wanted"] for point in certificate["sets"]["validation"]["trade_off"]}
-        rates.add(certificate["threshold"]["wanted"])
-        found = [(rate, self.model.match_threshold(rate)) for rate in sorted(rates) if rate < 0.999]
-        return [{"rate": rate, "distance": one.beta, "promise": one.promise} for rate, one in found]
+        certified = certificate["threshold"]["wanted"]
+        rates = {rate for rate in rates if rate < 0.999} | {certified}
+        found = [(rate, self.model.match_threshold(rate)) for rate in sorted(rates)]
+        return [
+            {
+                "rate": rate,
+                "distance": one.beta,
+                "promise": one.promise,
+                "certified": rate == certified,
+                "measured_on": set_names(certificate)["validation"],
+            }
+            for rate, one in found
+        ]
 
     def item(self, number: int) -> Item:
         try:
