@@ -77,6 +77,7 @@ def test_an_indexed_image_searches_for_others(server, index):
     assert [row["id"] for row in answer["results"]] == [hit.item.id for hit in expected]
     body = json.dumps({"id": 1, "k": 5}).encode()
     assert server.call("POST", "/search", body, {"Content-Type": "application/json"}).json() == answer
+    assert server.call("POST", "/search?id=1&k=5", None, {}).json() == answer
 
 
 def test_within_cuts_at_the_certificates_threshold(server, model, red):

@@ -103,6 +103,8 @@ async def read_sent(request: Request) -> Sent:
         return Sent([], fields | given)
     if kind.startswith("image/") or kind == "application/octet-stream":
         return Sent([("image", await request.body(), kind)], fields)
+    if not kind and not await request.body():
+        return Sent([], fields)
     raise Refusal(
         415, f"The content type {kind or '(none)'} is not read; send a form with a picture in the field 'image'."
     )
