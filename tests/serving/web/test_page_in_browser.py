@@ -203,10 +203,7 @@ def test_filters_narrow_the_results(open_page, index, query):
     assert "at that rate, up to" in page.locator("#summary").inner_text()
     page.get_by_label("Only this class").select_option("red")
     assert len(wait_for('label = "red"')) == 8
-    assert (
-        "on validation classes, of the images of other classes that fit"
-        in page.locator("#summary").inner_text()
-    )
+    assert "on validation classes, of the images of other classes that fit" in page.locator("#summary").inner_text()
     page.get_by_label("year").select_option(label="2001")
     assert len(wait_for('label = "red" and year = 2001')) == 4
     page.get_by_label("Only this class").select_option("")
@@ -221,6 +218,17 @@ def test_filters_narrow_the_results(open_page, index, query):
     page.keyboard.press("Enter")
     page.locator("#message.problem").wait_for()
     assert "cannot be read" in page.locator("#message").inner_text()
+
+
+def test_no_filter_is_offered_that_a_condition_cannot_say(open_page, index, monkeypatch):
+    labels = {"red": 8, "two\nlines": 8}
+    values = {"place": ["far_north", "two\nlines"], "a`b": ["x"], "note": ["one\ttab"]}
+    monkeypatch.setattr(index, "label_counts", lambda: labels)
+    monkeypatch.setattr(index, "attribute_values", lambda: values)
+    page = open_page()
+    assert page.locator("#class-filter option").all_inner_texts()[1:] == ["red (8)"]
+    assert page.locator("#attribute-filters select").count() == 1
+    assert page.get_by_label("place").locator("option").all_inner_texts() == ["any", "far_north"]
 
 
 def test_html_in_names_is_text(open_page, query):

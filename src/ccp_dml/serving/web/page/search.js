@@ -288,6 +288,9 @@ async function showConfusions() {
 
 // ---- the start
 
+// A condition has no line breaks or other control characters, and no backquote in a name: no filter is offered for them.
+const isSayable = (text) => !/[\x00-\x1f\x7f]/.test(text);
+
 function option(value, text = value) {
   const made = make("option", "", text);
   made.value = value;
@@ -303,14 +306,15 @@ function fillIn(facts) {
   get("warning").textContent = facts.warning ?? "";
   get("warning").hidden = !facts.warning;
   for (const [label, count] of labels) {
-    get("class-filter").append(option(label, `${label} (${count})`));
+    if (isSayable(label)) get("class-filter").append(option(label, `${label} (${count})`));
     get("truth").append(option(label));
   }
   for (const [name, values] of Object.entries(facts.attributes)) {
-    if (!values.length) continue;
+    const sayable = values.filter((value) => isSayable(String(value)));
+    if (!sayable.length || !isSayable(name) || name.includes("`")) continue;
     const label = make("label", "", `${name} `), select = make("select");
     select.dataset.name = name;
-    select.append(option("", "any"), ...values.map((value) => option(JSON.stringify(value), String(value))));
+    select.append(option("", "any"), ...sayable.map((value) => option(JSON.stringify(value), String(value))));
     label.append(select);
     get("attribute-filters").append(label);
   }
