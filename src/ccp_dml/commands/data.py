@@ -115,7 +115,13 @@ def verify(
 
 @data_app.command()
 def check(
-    source: Annotated[Path, typer.Argument(metavar="DIR|FILE.csv", help="A folder per class, or a table of images.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="DIR|FILE.csv", help="A folder per class, or a table of images, .csv or .tsv.")
+    ],
+    root: Annotated[
+        Path | None,
+        typer.Option("--root", metavar="DIR", help="Where paths of a table start, if not beside it: data.root."),
+    ] = None,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a page.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file of another program.")] = False,
     as_json: Json = False,
@@ -128,7 +134,7 @@ def check(
 
     - `ccp data check photos`
     - `ccp data check photos --html photos.html`
-    - `ccp data check table.csv --json`
+    - `ccp data check table.csv --root photos --json`
     """
     from dataclasses import asdict
 
@@ -140,7 +146,7 @@ def check(
 
     target = None if page is None else page_file(page, force=force, option="--html")
     with naming_keys("data"):
-        health = check_data(source)
+        health = check_data(source, None if root is None else root.expanduser())
     if target is not None:
         write_text(target, health_page(health))
     if as_json:

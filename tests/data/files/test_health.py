@@ -2,8 +2,9 @@ import shutil
 
 import pytest
 
-from ccp_dml.data.files.health import check_data
+from ccp_dml.data.files.health import LEAST_CLASSES, SMALL_CLASS, check_data
 from ccp_dml.errors import UserError
+from ccp_dml.runs.start import fitting
 
 
 def test_a_good_folder_has_no_problems(image_folder):
@@ -31,10 +32,41 @@ def test_what_spoils_results_is_found(image_folder):
     assert next(iter(health.broken)).endswith("class_01/0.png")
 
 
-def test_a_table_is_looked_over_too(image_folder, tmp_path):
-    lines = [f"{path},{path.parent.name}" for path in sorted(image_folder.rglob("*.png"))]
-    (tmp_path / "table.csv").write_text("\n".join(["path,label", *lines]))
-    assert check_data(tmp_path / "table.csv").halves["train"].images == 40
+def test_a_training_class_of_one_image_is_a_problem_as_training_refuses_it(image_folder):
+    for number in range(1, 5):
+        (image_folder / "class_03" / f"{number}.png").unlink()
+        (image_folder / "class_12" / f"{number}.png").unlink()  # it tests, as a wrong answer for others
+    health = check_data(image_folder)
+    (problem,) = health.problems
+    assert problem.startswith("1 training classes have a single image")
+    assert health.alone == [str(image_folder / "class_03" / "0.png")]
+
+
+def test_few_classes_of_few_images_are_a_problem_as_training_refuses_them(image_folder):
+    assert (LEAST_CLASSES, SMALL_CLASS) == (fitting.LEAST_CLASSES, fitting.LEAST_IMAGES)
+    for number in range(6, 16):
+        shutil.rmtree(image_folder / f"class_{number:02}")
+    assert check_data(image_folder).problems == []
+    for number in (3, 4):
+        (image_folder / "class_01" / f"{number}.png").unlink()
+        (image_folder / "class_05" / f"{number}.png").unlink()
+    (problem,) = check_data(image_folder).problems
+    assert problem.startswith("1 training classes have fewer than 4 images, which training refuses where fewer than 4")
+
+
+@pytest.mark.parametrize(("name", "mark"), [("table.csv", ","), ("table.tsv", "\t")])
+def test_a_table_is_looked_over_too(image_folder, tmp_path, name, mark):
+    images = [path.relative_to(image_folder) for path in sorted(image_folder.rglob("*.png"))]
+    lines = [f"{image}{mark}{image.parent}" for image in images]
+    (tmp_path / name).write_text("\n".join([f"path{mark}label", *lines]))
+    health = check_data(tmp_path / name, root=image_folder)
+    assert (health.halves["train"].images, health.problems) == (40, [])
+    (image_folder / "class_02" / "0.png").unlink()
+    health = check_data(tmp_path / name, root=image_folder)
+    assert health.problems == ["1 images cannot be read"]
+    assert health.broken == {str(image_folder / "class_02" / "0.png"): "there is no such file"}
+    with pytest.raises(UserError, match=r"--root .* is for the paths of a table"):
+        check_data(image_folder, root=tmp_path)
 
 
 def test_anything_else_is_refused(tmp_path):

@@ -110,6 +110,18 @@ def test_missing_and_other_files_are_named(tmp_path, transforms):
             source.load(torch.tensor([position]), torch.zeros(1))
 
 
+@pytest.mark.parametrize("name", ["thin.png", "thin.jpg", "thin.ppm"])
+def test_an_image_that_resizing_would_blow_up_counts_as_broken(tmp_path, transforms, name):
+    longest = saved(Image.new("RGB", (2, 400)), tmp_path / f"longest-{name}")
+    thin = saved(Image.new("RGB", (2, 401)), tmp_path / name)
+    source = ImageFiles([longest, thin], **transforms)
+    assert source.load(torch.tensor([0]), None).shape == (1, 3, 12, 12)
+    for seeds in (None, torch.zeros(1)):
+        with pytest.raises(UserError, match=rf"{name} \(of its 2 by 401 pixels, .*; crop it\): .*skip_broken"):
+            source.load(torch.tensor([1]), seeds)
+    assert list(find_broken(source.paths)) == [1]
+
+
 def test_broken_files_are_found_and_described(write_images, write_broken):
     root = write_images("a.png", "b.png")
     paths = [root / "a.png", write_broken("half.jpg"), root / "b.png", root / "gone.png"]

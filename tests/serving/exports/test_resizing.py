@@ -37,3 +37,10 @@ def test_grey_images(size):
     own = GreyPreprocessing(32)
     found = ResizeAndCrop(32, 32, grey=True)(torch.from_numpy(pixels))
     assert torch.equal(found, torch.stack([own.load(Image.fromarray(one)) for one in pixels]).float())
+
+
+def test_long_thin_images_need_no_more_than_the_part_that_is_kept():
+    pixels = np.random.default_rng(0).integers(0, 256, size=(20_000, 1, 3), dtype=np.uint8)
+    expected = PhotoPreprocessing(36, 32).load(pixels[9_980:10_020])
+    found = ResizeAndCrop(36, 32, grey=False)(torch.from_numpy(pixels)[None])
+    assert torch.equal(found[0], expected.float())

@@ -30,7 +30,7 @@ def test_confusions_are_counted_by_pairs_of_classes():
     assert found["right"] == pytest.approx(2 / 6)
     assert found["pairs"] == [
         {"classes": ["a", "b"], "times": 2, "share": 2 / 5, "example": [10, 11]},
-        {"classes": ["b", "c"], "times": 2, "share": 2 / 3, "example": [14, 15]},
+        {"classes": ["b", "c"], "times": 2, "share": 2 / 3, "example": [15, 14]},  # 14 is of c
     ]
 
 

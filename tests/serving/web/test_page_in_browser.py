@@ -139,6 +139,19 @@ def test_any_result_searches_on_and_the_way_back_is_kept(open_page, index, query
     assert page.faults == []
 
 
+def test_the_page_starts_at_the_certified_rate_and_says_where_rates_were_measured(open_page, query):
+    model = StandInModel()
+    model.certificate["threshold"]["wanted"] = 0.05
+    page = open_page(model=model)
+    send(page, query)
+    searched(page)
+    assert page.locator("#rate-text").inner_text() == "5 %"
+    assert "on test classes it matched" in page.locator("#promise").inner_text()
+    told = "with at most 5 % false matches on validation classes: at that rate, up to 2 of 32 images of other classes."
+    assert told in page.locator("#summary").inner_text()
+    assert "false matches on validation classes before this line" in page.locator("#results .line").inner_text()
+
+
 def test_the_slider_draws_the_certificates_threshold_through_the_results(open_page, query):
     page = open_page()
     send(page, query)
@@ -187,10 +200,10 @@ def test_filters_narrow_the_results(open_page, index, query):
         )
         return wanted
 
-    assert "images of other classes, up to" in page.locator("#summary").inner_text()
+    assert "at that rate, up to" in page.locator("#summary").inner_text()
     page.get_by_label("Only this class").select_option("red")
     assert len(wait_for('label = "red"')) == 8
-    assert "among the images of other classes that fit the conditions" in page.locator("#summary").inner_text()
+    assert "on validation classes, of the images of other classes that fit" in page.locator("#summary").inner_text()
     page.get_by_label("year").select_option(label="2001")
     assert len(wait_for('label = "red" and year = 2001')) == 4
     page.get_by_label("Only this class").select_option("")
@@ -205,6 +218,17 @@ def test_filters_narrow_the_results(open_page, index, query):
     page.keyboard.press("Enter")
     page.locator("#message.problem").wait_for()
     assert "cannot be read" in page.locator("#message").inner_text()
+
+
+def test_no_filter_is_offered_that_a_condition_cannot_say(open_page, index, monkeypatch):
+    labels = {"red": 8, "two\nlines": 8}
+    values = {"place": ["far_north", "two\nlines"], "a`b": ["x"], "note": ["one\ttab"]}
+    monkeypatch.setattr(index, "label_counts", lambda: labels)
+    monkeypatch.setattr(index, "attribute_values", lambda: values)
+    page = open_page()
+    assert page.locator("#class-filter option").all_inner_texts()[1:] == ["red (8)"]
+    assert page.locator("#attribute-filters select").count() == 1
+    assert page.get_by_label("place").locator("option").all_inner_texts() == ["any", "far_north"]
 
 
 def test_html_in_names_is_text(open_page, query):

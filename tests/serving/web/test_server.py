@@ -2,6 +2,8 @@
 
 import io
 import json
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -75,6 +77,7 @@ def test_an_indexed_image_searches_for_others(server, index):
     assert [row["id"] for row in answer["results"]] == [hit.item.id for hit in expected]
     body = json.dumps({"id": 1, "k": 5}).encode()
     assert server.call("POST", "/search", body, {"Content-Type": "application/json"}).json() == answer
+    assert server.call("POST", "/search?id=1&k=5", None, {}).json() == answer
 
 
 def test_within_cuts_at_the_certificates_threshold(server, model, red):
@@ -102,6 +105,29 @@ def test_same_decides_by_the_threshold(server, model, pictures):
     assert answer["same"] is False
     assert answer["threshold"] == model.threshold(0.1)
     assert answer["promise"]
+
+
+def test_only_two_requests_with_pictures_are_worked_on_at_once(serve_app, index, model, red):
+    lock, at_work, most = threading.Lock(), 0, 0
+
+    def embed(*arguments, **options):
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        time.sleep(0.1)
+        with lock:
+            at_work -= 1
+        return StandInModel.embed(model, *arguments, **options)
+
+    model.embed = embed
+    server = serve_app(make_app(model, index, ["127.0.0.1"], with_tsne=False))
+    with ThreadPoolExecutor(6) as clients:
+        paths = ["/search", "/embed"] * 3
+        assert [answer.status for answer in clients.map(lambda path: server.post(path, {"image": red}), paths)] == [
+            200
+        ] * 6
+    assert most == 2
 
 
 PNG = encoded(Image.new("RGB", (8, 8), "red"))
@@ -223,7 +249,9 @@ def test_the_index_is_described(server, model):
     rates = [one["rate"] for one in facts["thresholds"]]
     assert rates == sorted(rates)
     assert [one["distance"] for one in facts["thresholds"]] == [model.threshold(rate) for rate in rates]
-    assert 0.01 in rates
+    (certified,) = (one for one in facts["thresholds"] if one["certified"])
+    assert (certified["rate"], certified["promise"]) == (0.01, model.match_threshold().promise)
+    assert {one["measured_on"] for one in facts["thresholds"]} == {"validation classes"}
 
 
 def test_without_a_certificate_there_are_no_thresholds(serve_app, index):

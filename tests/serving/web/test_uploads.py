@@ -53,11 +53,12 @@ def test_a_picture_lies_upright():
         (encoded(PICTURE), "application/pdf", 415, "of type application/pdf"),
         (bomb(10_000, 10_000), "image/png", 413, r"too many pixels \(10,000 by 10,000\): at most 50 million"),
         (bomb(60_000, 60_000), "image/png", 413, "too many pixels: at most 50 million"),
+        (encoded(Image.new("L", (1, 10_000))), "image/png", 413, "too thin: of its 1 by 10,000 pixels.*; crop it"),
         (encoded(PICTURE)[:-60], "image/png", 422, "The picture is damaged"),
         (b"\0" * (MOST_BYTES + 1), "image/png", 413, "too large: at most 20 MB"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", "image/eps", 415, "no picture that can be read"),
     ],
-    ids=["empty", "text", "text type", "pdf", "100 megapixels", "3600 megapixels", "cut", "21 MB", "EPS"],
+    ids=["empty", "text", "text type", "pdf", "100 megapixels", "3600 megapixels", "thin", "cut", "21 MB", "EPS"],
 )
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_anything_else_is_refused_with_a_sentence(content, kind, status, sentence):

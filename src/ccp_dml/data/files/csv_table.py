@@ -27,6 +27,7 @@ def load_csv(
     train_transform: ImageTransform,
     eval_transform: ImageTransform,
     skip_broken: bool = False,
+    keep_missing: bool = False,
     drop_small_classes: bool = False,
     decoded_side: int | None = None,
     test_share: float = 0.5,
@@ -37,7 +38,8 @@ def load_csv(
     Relative paths start at `root`, or else at the folder of the CSV file. Labels are any text, sorted by number if all
     are integers. Without `split`, the first half of the sorted classes trains (the larger half if their number is
     odd), or all but the last `test_share` of them. Other columns are ignored. With another `split_column`, that one
-    says train or test.
+    says train or test. Rows whose files do not exist are an error, unless `keep_missing` leaves them for the caller to
+    find.
     """
     if not str(path):
         raise UserError("no file is named: set `path` to a CSV file with the columns path and label")
@@ -51,7 +53,7 @@ def load_csv(
         if broken := find_broken(files):
             notes.append(describe_broken(files, broken))
             rows = [row for index, row in enumerate(rows) if index not in broken]
-    else:
+    elif not keep_missing:
         _check_files(path, rows)
     return divide(
         ImageFiles([row.path for row in rows], train_transform, eval_transform, decoded_side),

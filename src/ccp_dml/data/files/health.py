@@ -1,7 +1,7 @@
 """Look a data set over before anybody trains on it: sizes, broken and tiny images, small classes, copies, leakage."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -15,7 +15,9 @@ from ccp_dml.data.labelled import DataHalves, LabelledSet
 from ccp_dml.errors import UserError
 
 SMALL_CLASS = 4  # images: a class with fewer repeats its images within a batch of the protocol
+LEAST_CLASSES = 4  # training classes: with fewer, a part of each one's images validates, which a small class has not
 TINY_SIDE = 32  # pixels
+TABLES = (".csv", ".tsv")
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,25 @@ class DataHealth:
     leaked: list[tuple[str, str]]  # test image, training image
     sides: tuple[int, float, int]  # short side of the images: least, median, largest
     notes: tuple[str, ...]
+    alone: list[str] = field(default_factory=list)  # the images of training classes that have no other
 
     @property
     def findings(self) -> list[Finding]:
         """List what was found, the worst first."""
         possible = [
             Finding("images cannot be read", [f"{name} ({why})" for name, why in self.broken.items()], True),
+            Finding(
+                "training classes have a single image, which training refuses (add images, remove the class, or train "
+                "with data.drop_small_classes=true)",
+                self.alone,
+                True,
+            ),
+            Finding(
+                f"training classes have fewer than {SMALL_CLASS} images, which training refuses where fewer than "
+                f"{LEAST_CLASSES} classes train (add classes or images, or train on more of them by data.test_share)",
+                self._too_small_to_validate,
+                True,
+            ),
             Finding("test images are copies of training images", [f"{a} of {b}" for a, b in self.leaked], True),
             Finding("groups of equal files have different classes", _joined(self.copies_across_classes), True),
             Finding(f"classes have fewer than {SMALL_CLASS} images", self.small_classes),
@@ -71,21 +86,31 @@ class DataHealth:
         return [one for one in possible if one.names]
 
     @property
+    def _too_small_to_validate(self) -> list[str]:
+        few = self.halves["train"].classes < LEAST_CLASSES
+        return [name for name in self.small_classes if few and name.startswith("train/")]
+
+    @property
     def problems(self) -> list[str]:
         """List in words what spoils results."""
         return [one.sentence for one in self.findings if one.spoils_results]
 
 
-def check_data(source: Path) -> DataHealth:
-    """Look over a folder with a subfolder per class, or a CSV table; see `load_folder` and `load_csv`."""
+def check_data(source: Path, root: Path | None = None) -> DataHealth:
+    """Look over a folder with a subfolder per class, or a table, whose relative paths start at `root` if it is given.
+
+    See `load_folder` and `load_csv`.
+    """
     source = source.expanduser()
     arguments = {"train_transform": _as_is, "eval_transform": _as_is, "drop_small_classes": True}
-    if source.is_dir():
+    if source.is_file() and source.suffix.lower() in TABLES:
+        halves = load_csv(source, root=root, keep_missing=True, **arguments)  # type: ignore[arg-type]
+    elif root is not None:
+        raise UserError(f"--root {root} is for the paths of a table, and {source} is none: leave it out.")
+    elif source.is_dir():
         halves = load_folder(source, **arguments)  # type: ignore[arg-type]
-    elif source.is_file() and source.suffix.lower() == ".csv":
-        halves = load_csv(source, **arguments)  # type: ignore[arg-type]
     else:
-        raise UserError(f"{source} is neither a folder with a subfolder per class nor a .csv file.")
+        raise UserError(f"{source} is neither a folder with a subfolder per class nor a table ({' or '.join(TABLES)}).")
     return health_of(halves, str(source))
 
 
@@ -110,6 +135,7 @@ def health_of(halves: DataHalves, source: str) -> DataHealth:
         [(str(test), str(train)) for train, test in shared_by_halves(halves)],
         (measured[0], median(measured), measured[-1]),
         halves.notes,
+        [str(path) for path in _source(halves.train).paths if path not in class_of],
     )
 
 
@@ -131,9 +157,14 @@ def _as_is(pixels: object) -> object:
 
 
 def _named(part: LabelledSet) -> Iterable[tuple[Path, str]]:
-    assert isinstance(part.source, ImageFiles), "folders and tables hold image files"
+    paths = _source(part).paths
     for position, label in zip(part.positions.tolist(), part.labels.tolist(), strict=True):
-        yield part.source.paths[position], part.class_names[label]
+        yield paths[position], part.class_names[label]
+
+
+def _source(part: LabelledSet) -> ImageFiles:
+    assert isinstance(part.source, ImageFiles), "folders and tables hold image files"
+    return part.source
 
 
 def _class_sizes(parts: Sequence[LabelledSet]) -> dict[str, int]:

@@ -29,8 +29,14 @@ UNREAD_SUFFIXES = frozenset(f".{name}" for name in f"{UNREAD_FORMATS} {RAW_FORMA
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What a file may hold, whatever its name: Pillow goes by content, and for EPS, say, it would start another program."""
 MAY_HOLD_ORIENTATION = (b"Exif", b"http://ns.adobe.com/xap/")  # the segments of a JPEG that Pillow turns an image by
+MOST_TIMES_LONGER = 200
+"""The long side of an image to its short one. Whoever resizes the short side to 256 makes 13 million pixels of that."""
 
 PLAIN_PPM = re.compile(rb"P6\n(\d{1,5}) (\d{1,5})\n255\n")
+
+
+class TooThin(ValueError):
+    """An image of few pixels that would fill the memory once its short side is enlarged."""
 
 
 class ImageFiles:
@@ -134,6 +140,7 @@ def decode_pixels(path: Path, side: int | None = None) -> Tensor:
     refuse_irregular(path)
     content = path.read_bytes()
     if (pixels := _plain_jpeg(content, side)) is not None or (pixels := _plain_ppm(content)) is not None:
+        refuse_thin(pixels.shape[2], pixels.shape[1])
         return pixels
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
         if side is not None:
@@ -180,6 +187,14 @@ def refuse_irregular(path: Path) -> None:
         raise ValueError("it is no regular file")
 
 
+def refuse_thin(width: int, height: int) -> None:
+    """Raise if one side is so much longer than the other that resizing the short one would fill the memory."""
+    if max(width, height) > MOST_TIMES_LONGER * min(width, height):
+        raise TooThin(
+            f"of its {width:,} by {height:,} pixels, one side is more than {MOST_TIMES_LONGER} times the other; crop it"
+        )
+
+
 def upright_rgb(image: Image.Image) -> Image.Image:
     """Turn an image upright by its EXIF orientation, and into RGB, transparent parts white."""
     ImageOps.exif_transpose(image, in_place=True)
@@ -187,7 +202,8 @@ def upright_rgb(image: Image.Image) -> Image.Image:
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
-    """Turn an image of any mode into RGB, transparent parts white."""
+    """Turn an image of any mode into RGB, transparent parts white; one that is too thin to be resized is refused."""
+    refuse_thin(*image.size)
     if image.mode == "F" or image.mode.startswith("I"):
         return _eight_bits(image).convert("RGB")
     if image.has_transparency_data:

@@ -43,27 +43,40 @@ class ResizeAndCrop(nn.Module):
 
 def resized(images: Tensor, length: Length, crop: int) -> Tensor:
     """Resize the last axis (..., n) to `length`, and keep the central `crop` of it: (..., crop)."""
-    weights, bits = integer_weights(images.shape[-1], length)
     first = torch.round(
         (torch.zeros((), dtype=torch.float64) + length - crop) / 2
     ).long()  # half to even, as Python does
-    kept = weights[first + torch.arange(crop)]  # (crop, n)
+    weights, bits = integer_weights(images.shape[-1], length, first + torch.arange(crop))
     unit = torch.exp2(bits)
-    return torch.floor((images @ kept.T + unit / 2) / unit).clamp(0, 255)
+    return torch.floor((images @ weights.T + unit / 2) / unit).clamp(0, 255)
 
 
-def integer_weights(size: int, length: Length) -> tuple[Tensor, Tensor]:
-    """Compute weights (length, size) of antialiased bilinear resizing, as whole numbers, and their number of bits."""
+def integer_weights(size: Length, length: Length, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute weights of antialiased bilinear resizing from `size` to `length`, as whole numbers.
+
+    Returns the rows (K, size) of the `kept` (K,) places, and the number of bits, which all rows decide together.
+    """
+    # All rows at once would fill the memory for a long thin image, so each has only the pixels within its reach here.
+    # Where an image is enlarged, the first row sees one pixel, with weight 1: no other has more.
+    within_reach = 2 * ((size - 1) // length + 1) + 1
+    largest = weights_of(torch.arange(torch.sym_min(size, length)), size, length, within_reach).max()
+    candidates = torch.arange(MOST_BITS, dtype=torch.float64)
+    too_large = torch.floor(0.5 + largest * torch.exp2(candidates + 1)) >= LARGEST_WEIGHT
+    bits = (1 - too_large.double()).sum()  # the largest weight grows with each bit: those that fit come first
+    return torch.floor(0.5 + weights_of(kept, size, length) * torch.exp2(bits)), bits
+
+
+def weights_of(places: Tensor, size: Length, length: Length, within_reach: Length | None = None) -> Tensor:
+    """Compute the weights at `places` (K,) of all pixels, (K, size), or only of that many `within_reach` of each."""
     zero = torch.zeros((), dtype=torch.float64)
     scale = (zero + size) / (zero + length)
     reach = scale.clamp(min=1.0)
-    centre = (scale * (torch.arange(length, dtype=torch.float64) + 0.5)).unsqueeze(1)  # (length, 1)
-    pixel = torch.arange(size, dtype=torch.float64).unsqueeze(0)  # (1, size)
-    low, high = torch.floor(centre - reach + 0.5), torch.floor(centre + reach + 0.5)
+    centre = (scale * (places.double() + 0.5)).unsqueeze(1)  # (K, 1)
+    low, high = torch.floor(centre - reach + 0.5).clamp(min=0), torch.floor(centre + reach + 0.5).clamp(max=size)
+    if within_reach is None:
+        pixel = torch.arange(size, dtype=torch.float64).unsqueeze(0)  # (1, size)
+    else:
+        pixel = low + torch.arange(within_reach, dtype=torch.float64)  # (K, within_reach)
     triangle = (1 - ((pixel - centre + 0.5) * (1 / reach)).abs()).clamp(min=0)
     weights = torch.where((pixel >= low) & (pixel < high), triangle, zero)
-    weights = weights / weights.sum(dim=1, keepdim=True)
-    candidates = torch.arange(MOST_BITS, dtype=torch.float64)
-    too_large = torch.floor(0.5 + weights.max() * torch.exp2(candidates + 1)) >= LARGEST_WEIGHT
-    bits = (1 - too_large.double()).sum()  # the largest weight grows with each bit: those that fit come first
-    return torch.floor(0.5 + weights * torch.exp2(bits)), bits
+    return weights / weights.sum(dim=1, keepdim=True)

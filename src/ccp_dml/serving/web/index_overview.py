@@ -85,7 +85,8 @@ class Overview:
 def confused_classes(sample: Sample) -> dict[str, Any]:
     """Count how often the nearest other image is of another class, and which two classes meet most often.
 
-    A pair's `share` is of the two classes' images; `example` are two images that were taken for each other.
+    A pair's `share` is of the two classes' images; `example` are two images that were taken for each other, in the
+    order of the classes.
     """
     labelled = np.flatnonzero([label is not None for label in sample.labels])
     labels = [sample.labels[place] for place in labelled]
@@ -102,9 +103,10 @@ def confused_classes(sample: Sample) -> dict[str, Any]:
             assert one is not None
             assert two is not None
             wrong += 1
-            pair = (min(one, two), max(one, two))
+            (one, first), (two, second) = sorted([(one, own), (two, other)])
+            pair = (one, two)
             pairs[pair] += 1
-            examples.setdefault(pair, (int(sample.ids[labelled[own]]), int(sample.ids[labelled[other]])))
+            examples.setdefault(pair, (int(sample.ids[labelled[first]]), int(sample.ids[labelled[second]])))
     ranked = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:PAIRS_SHOWN]
     return {
         "queries": len(labelled),

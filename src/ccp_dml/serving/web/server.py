@@ -1,5 +1,6 @@
 """The server of a model or an index: a JSON interface and a search page, for this machine unless asked otherwise."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from importlib.resources import files
@@ -17,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from ccp_dml.errors import UserError
+from ccp_dml.reports.certificate_words import set_names
 from ccp_dml.serving.model import EmbeddingModel
 from ccp_dml.serving.search.gallery import Gallery, Hit, Item, refuse_other_model
 from ccp_dml.serving.web.index_overview import Overview
@@ -25,6 +27,8 @@ from ccp_dml.serving.web.uploads import MEGABYTE, MOST_BYTES, BodyLimit, Refusal
 
 SIDES = {"small": 160, "large": 900}
 PICTURES_KEPT = 4096
+REQUESTS_AT_ONCE = 2
+"""Of those with pictures, each of which takes more than a gigabyte while one of 50 million pixels is decoded."""
 PAGE_FILES = {
     "search.css": "text/css",
     "search.js": "text/javascript",
@@ -124,6 +128,12 @@ class Service:
         """Compute the vector (1, D) of one picture, as the index has them."""
         return self.model.comparable(self.model.embed([image], batch_size=1))
 
+    def vectors(self, sent: Sent) -> dict[str, Any]:
+        if not sent.pictures:
+            raise Refusal(400, "Send at least one picture, in the field 'image'.")
+        vectors = [self.embed(read_picture(content, kind))[0].tolist() for _, content, kind in sent.pictures]
+        return {"vectors": vectors, "dim": self.model.dim, "model": self.model.digest}
+
     def search(self, sent: Sent) -> dict[str, Any]:
         gallery = self.gallery
         fields = _checked(SearchFields, sent.fields)
@@ -177,9 +187,19 @@ class Service:
         if certificate is None or certificate["threshold"] is None:
             return []
         rates = {point["wanted"] for point in certificate["sets"]["validation"]["trade_off"]}
-        rates.add(certificate["threshold"]["wanted"])
-        found = [(rate, self.model.match_threshold(rate)) for rate in sorted(rates) if rate < 0.999]
-        return [{"rate": rate, "distance": one.beta, "promise": one.promise} for rate, one in found]
+        certified = certificate["threshold"]["wanted"]
+        rates = {rate for rate in rates if rate < 0.999} | {certified}
+        found = [(rate, self.model.match_threshold(rate)) for rate in sorted(rates)]
+        return [
+            {
+                "rate": rate,
+                "distance": one.beta,
+                "promise": one.promise,
+                "certified": rate == certified,
+                "measured_on": set_names(certificate)["validation"],
+            }
+            for rate, one in found
+        ]
 
     def item(self, number: int) -> Item:
         try:
@@ -202,6 +222,15 @@ class Service:
 
 
 def _add_interface(app: FastAPI, service: Service) -> None:
+    turn = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+    async def in_turn(work: Callable[[Sent], dict[str, Any]], sent: Sent) -> dict[str, Any]:
+        """Do the work in a thread; what needs no picture decoded waits for nobody."""
+        if not sent.pictures:
+            return await run_in_threadpool(work, sent)
+        async with turn:
+            return await run_in_threadpool(work, sent)
+
     def with_pictures(fields: type[BaseModel] | None, *names: str, many: bool = False) -> dict[str, Any]:
         """Describe a form with these pictures and fields."""
         own = {} if fields is None else fields.model_json_schema()["properties"]
@@ -224,26 +253,19 @@ def _add_interface(app: FastAPI, service: Service) -> None:
     @app.post("/embed", summary="Embed pictures.", openapi_extra=with_pictures(None, "image", many=True))
     async def embed(request: Request) -> dict[str, Any]:
         """Compute the vectors of one or more pictures, in the order in which they were sent."""
-        sent = await read_sent(request)
-        if not sent.pictures:
-            raise Refusal(400, "Send at least one picture, in the field 'image'.")
-
-        def work() -> list[list[float]]:
-            return [service.embed(read_picture(content, kind))[0].tolist() for _, content, kind in sent.pictures]
-
-        return {"vectors": await run_in_threadpool(work), "dim": service.model.dim, "model": service.model.digest}
+        return await in_turn(service.vectors, await read_sent(request))
 
     @app.post("/search", summary="Find the nearest indexed images.", openapi_extra=with_pictures(SearchFields, "image"))
     async def search(request: Request) -> dict[str, Any]:
         """Find the images nearest to a picture, or to an indexed image, nearest first."""
-        return await run_in_threadpool(service.search, await read_sent(request))
+        return await in_turn(service.search, await read_sent(request))
 
     @app.post(
         "/same", summary="Say whether two pictures show the same.", openapi_extra=with_pictures(SameFields, "a", "b")
     )
     async def same(request: Request) -> dict[str, Any]:
         """Say whether two pictures are of the same class, by the certificate's threshold, and what that promises."""
-        return await run_in_threadpool(service.same, await read_sent(request))
+        return await in_turn(service.same, await read_sent(request))
 
     @app.get("/images/{number}", summary="Show an indexed image.", response_class=Response)
     def image(number: int, size: str = "small") -> Response:

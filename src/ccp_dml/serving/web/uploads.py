@@ -11,7 +11,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from ccp_dml.data.files.images import FORMATS, as_rgb
+from ccp_dml.data.files.images import FORMATS, TooThin, as_rgb
 from ccp_dml.foundation.files import from_json
 
 MEGABYTE = 1 << 20
@@ -103,6 +103,8 @@ async def read_sent(request: Request) -> Sent:
         return Sent([], fields | given)
     if kind.startswith("image/") or kind == "application/octet-stream":
         return Sent([("image", await request.body(), kind)], fields)
+    if not kind and not await request.body():
+        return Sent([], fields)
     raise Refusal(
         415, f"The content type {kind or '(none)'} is not read; send a form with a picture in the field 'image'."
     )
@@ -126,6 +128,8 @@ def read_picture(content: bytes, content_type: str = "") -> Image.Image:
         raise _too_many_pixels() from None
     except UnidentifiedImageError:
         raise Refusal(415, f"The file is no picture that can be read; send {_formats()}.") from None
+    except TooThin as error:
+        raise Refusal(413, f"The picture is too thin: {error}.") from None
     except Refusal:
         raise
     except Exception as error:  # a decoder raises whatever its format runs into

@@ -194,14 +194,14 @@ function drawLine() {
     axis.append(left, mark);
     const percent = get("rate-text").textContent;
     // The rate is of pairs, not of results: what it comes to in an index of this size belongs to an honest sentence.
-    const expected = Math.round(threshold.rate * state.facts.count).toLocaleString("en");
+    const expected = Math.ceil((threshold.rate * state.facts.count).toPrecision(9)).toLocaleString("en");
     const among = state.conditions
-      ? " among the images of other classes that fit the conditions."
-      : `: among ${state.facts.count.toLocaleString("en")} images of other classes, up to ${expected}.`;
+      ? ", of the images of other classes that fit the conditions."
+      : `: at that rate, up to ${expected} of ${state.facts.count.toLocaleString("en")} images of other classes.`;
     text +=
       `${inside} of ${items.length} lie left of the line. Everything left of this line counts as the same class, with at most ${percent} ` +
-      `false matches${among}`;
-    const line = make("li", "line", `distance ${threshold.distance.toFixed(3)} · at most ${percent} false matches before this line`);
+      `false matches on ${threshold.measured_on}${among}`;
+    const line = make("li", "line", `distance ${threshold.distance.toFixed(3)} · at most ${percent} false matches on ${threshold.measured_on} before this line`);
     items.forEach((item, place) => item.classList.toggle("beyond", place >= inside));
     if (inside < items.length) items[inside].before(line);
     else get("results").append(line);
@@ -288,6 +288,9 @@ async function showConfusions() {
 
 // ---- the start
 
+// A condition has no line breaks or other control characters, and no backquote in a name: no filter is offered for them.
+const isSayable = (text) => !/[\x00-\x1f\x7f]/.test(text);
+
 function option(value, text = value) {
   const made = make("option", "", text);
   made.value = value;
@@ -303,22 +306,22 @@ function fillIn(facts) {
   get("warning").textContent = facts.warning ?? "";
   get("warning").hidden = !facts.warning;
   for (const [label, count] of labels) {
-    get("class-filter").append(option(label, `${label} (${count})`));
+    if (isSayable(label)) get("class-filter").append(option(label, `${label} (${count})`));
     get("truth").append(option(label));
   }
   for (const [name, values] of Object.entries(facts.attributes)) {
-    if (!values.length) continue;
+    const sayable = values.filter((value) => isSayable(String(value)));
+    if (!sayable.length || !isSayable(name) || name.includes("`")) continue;
     const label = make("label", "", `${name} `), select = make("select");
     select.dataset.name = name;
-    select.append(option("", "any"), ...values.map((value) => option(JSON.stringify(value), String(value))));
+    select.append(option("", "any"), ...sayable.map((value) => option(JSON.stringify(value), String(value))));
     label.append(select);
     get("attribute-filters").append(label);
   }
   if (facts.thresholds.length) {
     const slider = get("rate");
     slider.max = facts.thresholds.length - 1;
-    const near = facts.thresholds.map((one) => Math.abs(Math.log(one.rate / 0.01)));
-    slider.value = near.indexOf(Math.min(...near));
+    slider.value = facts.thresholds.findIndex((one) => one.certified); // the only one that was measured on test classes
     get("rate-box").hidden = false;
     drawLine();
   }
