@@ -103,6 +103,14 @@ def test_a_second_push_sends_only_what_changed(described, address, pictures, mod
     gallery.close()
 
 
+def test_a_second_push_loads_what_the_engine_released(described, address):
+    push(SearchIndex.open(described), address)
+    client = vector_engine.connect(address)
+    client.release_collection("colours")  # as an embedded engine does when its process ends
+    client.close()
+    assert sent_and_deleted(push(SearchIndex.open(described), address)) == (0, 0)
+
+
 def test_a_push_that_was_cut_off_goes_on(described, address, monkeypatch):
     monkeypatch.setattr(vector_engine, "BATCH", 10)
     index = SearchIndex.open(described)

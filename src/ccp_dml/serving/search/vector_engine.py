@@ -202,6 +202,7 @@ def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | Non
     _make_description(client, name)
     _write_about(client, name, index, is_complete=False)
     _make_collection(client, name, index.model.dim)
+    client.load_collection(name)  # an engine that was started again holds it, but answers no question about it
     ids = index.ids.tolist()
     sent, done = 0, 0
     for part in _parts(ids):
