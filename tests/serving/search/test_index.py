@@ -57,6 +57,11 @@ def test_conditions_and_left_out_images(index_folder, model, pictures):
         index.search(query[None], 5, leave_out=[99])
 
 
+def test_what_sqlite_cannot_do_is_not_called_damage(index_folder):
+    with pytest.raises(UserError, match=r"cannot be read \(no such column: beak\); try again"):
+        SearchIndex.open(index_folder)._rows("SELECT beak FROM items")
+
+
 @pytest.mark.parametrize(
     ("queries", "k", "message"),
     [

@@ -51,6 +51,8 @@ WHERE = [
     'place = "' + HARD_TEXT.replace("\\", "\\\\").replace('"', '\\"') + '"',
     "class in ('red', 'blue', 7)",
     "label = 3",
+    "label in (3, 'green')",
+    f"year in (2001, 2004, 'x', {', '.join(map(str, range(3000, 5000)))})",
 ]
 
 
@@ -64,6 +66,7 @@ def test_the_engine_finds_the_same_as_the_local_index(opened):
     for where in WHERE:
         for k in (1, 6, 100):
             assert gallery.search(queries, k, where) == index.search(queries, k, where)
+    assert len(index.search(queries, 100, WHERE[-1])[0]) == 2
     assert len(index.search(queries, 100, WHERE[6])[0]) == 3  # the hard text was really compared
     assert gallery.search(queries, 4, leave_out=[3, 5]) == index.search(queries, 4, leave_out=[3, 5])
 

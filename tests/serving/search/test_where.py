@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving.search.where import MOST_PARTS, Comparison, Junction, as_milvus, as_sql, parse_where
+from ccp_dml.serving.search.where import MOST_PARTS, MOST_VALUES, Comparison, Junction, as_milvus, as_sql, parse_where
 
 ITEMS = [
     (1, "wren", {"year": 2019, "place": "Wald"}),
@@ -62,6 +62,12 @@ def test_a_condition_finds_what_it_says(database, text, expected):
     assert database.execute("SELECT count(*) FROM items").fetchone() == (len(ITEMS),)
 
 
+@pytest.mark.parametrize("count", [1000, MOST_VALUES - 2])
+def test_a_list_may_be_long(database, count):
+    years = ", ".join(f"{year}, 'of {year}'" for year in range(1900, 1900 + count // 2))
+    assert found(database, f"year in ({years}, 'unknown')") == [1, 2, 4]
+
+
 def test_names_and_values_are_parameters_of_the_statement():
     sql, parameters = as_sql(parse_where("`x' OR 1=1` = \"y\" and label = 'z'"))
     assert "1=1" not in sql
@@ -88,6 +94,7 @@ def test_and_binds_closer_than_or():
         ("label in ()", "a text in quotes"),
         ("(" * 500 + "a = 1" + ")" * 500, "fewer brackets"),
         (" or ".join(["a = 1"] * (MOST_PARTS + 1)), "at most 100"),
+        (f"a in ({', '.join(['1'] * (MOST_VALUES + 1))})", "names 10,001 values; at most 10,000 are read"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(text, message):

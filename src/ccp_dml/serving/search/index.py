@@ -148,5 +148,10 @@ class SearchIndex:
         try:
             with self._one_statement_at_a_time:
                 return self._table.execute(statement, parameters).fetchall()
+        except sqlite3.OperationalError as error:  # of the disk or of SQLite's limits: the content may be whole
+            raise UserError(
+                f"The index {self.folder} cannot be read ({error}); try again, and if that does not help, make it "
+                "again with `ccp index`."
+            ) from None
         except sqlite3.DatabaseError as error:
             raise UserError(f"The index {self.folder} is damaged ({error}); make it again with `ccp index`.") from None

@@ -24,6 +24,7 @@ Value = str | float | int
 COLUMNS = {"label": "label", "class": "label", "path": "path"}
 """Names that are not attributes, and the column each stands for."""
 MOST_PARTS = 100  # comparisons in one condition: more than anybody writes, less than SQLite can nest
+MOST_VALUES = 10_000  # values in one condition: SQLite takes 32,766 parameters
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -68,6 +69,12 @@ def parse_where(text: str, attributes: Sequence[str] | None = None) -> Condition
     found = list(_comparisons(condition))
     if len(found) > MOST_PARTS:
         raise UserError(f"The condition has {len(found)} comparisons; at most {MOST_PARTS} are read.")
+    values = sum(len(comparison.values) for comparison in found)
+    if values > MOST_VALUES:
+        raise UserError(
+            f"The condition names {values:,} values; at most {MOST_VALUES:,} are read. Put what these images have in "
+            "common into a column of a table, and compare that."
+        )
     if attributes is not None:
         known = [*dict.fromkeys(COLUMNS), *attributes]
         for comparison in found:
@@ -86,11 +93,11 @@ def as_sql(condition: Condition) -> tuple[str, list[Value]]:
     column = COLUMNS.get(condition.name)
     subject = "value" if column is None else f"items.{column}"
     tests, parameters = [], []
-    for value in condition.values:
-        kind = "= 'text'" if isinstance(value, str) else "IN ('integer', 'real')"
-        sign = "=" if condition.sign == "in" else condition.sign
-        tests.append(f"(typeof({subject}) {kind} AND {subject} {sign} ?)")
-        parameters.append(value)
+    for kind, values in zip(("= 'text'", "IN ('integer', 'real')"), _by_type(condition.values), strict=True):
+        if values:
+            marks = f"IN ({','.join('?' * len(values))})" if condition.sign == "in" else f"{condition.sign} ?"
+            tests.append(f"(typeof({subject}) {kind} AND {subject} {marks})")
+            parameters += values
     test = f"({' OR '.join(tests)})"
     if column is not None:
         return test, parameters
@@ -116,6 +123,12 @@ def as_milvus(condition: Condition) -> str:
         else:
             tests.append(f"{subject} {'==' if condition.sign in ('=', 'in') else condition.sign} {written}")
     return f"({' or '.join(tests)})"
+
+
+def _by_type(values: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+    """Part texts and numbers."""
+    texts: list[Value] = [value for value in values if isinstance(value, str)]
+    return texts, [value for value in values if not isinstance(value, str)]
 
 
 def _quoted(text: str) -> str:
