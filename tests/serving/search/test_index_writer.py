@@ -176,6 +176,23 @@ def test_what_is_there_but_cannot_be_opened_is_not_missing(index_folder, picture
     assert SearchIndex.open(index_folder).count == 24
 
 
+def test_images_in_a_folder_that_may_not_be_read_are_neither_missing_nor_moved(
+    index_folder, pictures, model, monkeypatch
+):
+    shutil.copytree(pictures / "red", pictures / "copies")
+    look = os.stat
+
+    def look_elsewhere(path, **options):
+        if str(path).startswith(str(pictures / "red")):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", look_elsewhere)  # whoever runs the tests may be allowed everything
+    assert SearchIndex.open(index_folder).missing_images() == []
+    changes = add(index_folder, model, [pictures / "copies"])
+    assert (changes.added, changes.moved) == (6, 0)
+
+
 def test_removal_by_path_folder_and_condition(index_folder, pictures, model):
     assert remove_images(index_folder, [pictures / "red", pictures / "blue" / "0.png"]).removed == 7
     assert remove_images(index_folder, where='label = "green"').removed == 6

@@ -1,5 +1,6 @@
 """What can be searched: images with vectors, labels and attributes, wherever they are stored."""
 
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,3 +110,14 @@ def readable_path(path: Path) -> str | None:
     except UnicodeEncodeError:
         return None
     return text
+
+
+def is_gone(path: str | Path) -> bool:
+    """Tell whether nothing is at a path; what lies in a folder that may not be read is not gone."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False

@@ -13,7 +13,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.exact_search import ExactSearcher
-from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries
+from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries, is_gone
 from ccp_dml.serving.search.index_store import Manifest, check_files, map_vectors, open_items, read_manifest
 from ccp_dml.serving.search.where import Value, as_sql, parse_where
 
@@ -127,7 +127,7 @@ class SearchIndex:
 
     def missing_images(self) -> list[str]:
         """List the paths of indexed images that are not there any more; they are still found."""
-        return [path for (path,) in self._rows("SELECT path FROM items ORDER BY id") if not Path(path).is_file()]
+        return [path for (path,) in self._rows("SELECT path FROM items ORDER BY id") if is_gone(path)]
 
     def _rows_where(self, where: str) -> np.ndarray:
         sql, parameters = as_sql(parse_where(where, self.attribute_names()))
