@@ -51,6 +51,16 @@ def test_approximate_search_ranks_its_candidates_exactly(made_up_index, kind):
     assert close.search(queries, 10, 'label = "3"') == exact.search(queries, 10, 'label = "3"')  # conditions: exact
 
 
+def test_an_image_is_left_out_without_a_look_at_all_others(made_up_index, monkeypatch):
+    pytest.importorskip("faiss")
+    index = made_up_index(3000, "hnsw")
+    query = index.vectors_of([7])
+    itself, *others = index.search(query, 11)[0]
+    assert itself.item.id == 7
+    monkeypatch.delattr(index, "_exact")
+    assert index.search(query, 10, leave_out=[7]) == [others]
+
+
 def test_approximate_search_of_few_images_is_refused(tmp_path, pictures, model):
     pytest.importorskip("faiss")
     with pytest.raises(UserError, match="--approximate is for large indexes; this one has 24 images"):

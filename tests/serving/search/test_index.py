@@ -50,6 +50,10 @@ def test_conditions_and_left_out_images(index_folder, model, pictures):
             index, query, 5, lambda item: item.label in ("red", "blue") and item.id != itself.item.id
         )
     ]
+    for k in (5, 23, 100):
+        (hits,) = index.search(query[None], k, leave_out=[itself.item.id, itself.item.id])
+        expected = by_hand(index, query, k, lambda item: item.id != itself.item.id)
+        assert [hit.item.id for hit in hits] == [number for number, _ in expected]
     assert index.search(query[None], 5, 'label = "nothing"') == [[]]
     with pytest.raises(UserError, match="no attribute 'lable'; did you mean 'label'"):
         index.search(query[None], 5, 'lable = "red"')

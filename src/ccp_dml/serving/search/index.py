@@ -71,17 +71,21 @@ class SearchIndex:
         """
         queries = check_queries(queries, self.model.dim, k)
         rows = None if where is None else self._rows_where(where)
-        if leave_out:
-            left_out = self._places(list(leave_out))
-            rows = np.setdiff1d(np.arange(self.count) if rows is None else rows, left_out, assume_unique=False)
+        left_out = set(leave_out)
+        self._places(list(left_out))  # a KeyError for an id that is not there
+        more = k + len(left_out)  # to search in all but these would copy all vectors, and no faiss index could help
         if rows is None and self._approximate is not None:
-            distances, places = self._approximate.search(queries, self.vectors, k)
+            distances, places = self._approximate.search(queries, self.vectors, more)
         else:
-            distances, places = self._exact.nearest(queries, k, rows)
+            distances, places = self._exact.nearest(queries, more, rows)
         wanted = self.ids[places]
         items = {item.id: item for item in self.items(np.unique(wanted).tolist())}
         return [
-            [Hit(items[number], float(distance)) for number, distance in zip(*both, strict=True)]
+            [
+                Hit(items[number], float(distance))
+                for number, distance in zip(*both, strict=True)
+                if number not in left_out
+            ][:k]
             for both in zip(wanted.tolist(), distances, strict=True)
         ]
 
