@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from timeit import timeit
 
 import numpy as np
 import pytest
@@ -202,6 +203,23 @@ def test_removal_by_path_folder_and_condition(index_folder, pictures, model):
     assert remove_images(index_folder, where='label in ("blue", "<b>bold")').removed == 11
     empty = SearchIndex.open(index_folder)
     assert empty.search(np.ones((1, 48), np.float32), 3) == [[]]
+
+
+def test_many_paths_are_removed_about_as_fast_as_one(made_up_index):
+    folder = made_up_index(2000).folder
+    one, many = (
+        timeit(lambda some=some: remove_images(folder, some), number=1)
+        for some in (["/p/0.png"], [f"/p/{number}.png" for number in range(1, 501)])
+    )
+    assert SearchIndex.open(folder).count == 1499
+    assert many < 10 * one
+
+
+def test_a_folder_is_not_taken_for_another_whose_name_begins_alike(index_folder, pictures, model):
+    shutil.copytree(pictures / "red", pictures / "red wine")
+    add(index_folder, model, [pictures])
+    assert remove_images(index_folder, [pictures / "red"]).removed == 6
+    assert remove_images(index_folder, ["/"]).removed == 24
 
 
 def test_paths_to_remove_may_lead_through_parent_folders(index_folder, pictures, monkeypatch):

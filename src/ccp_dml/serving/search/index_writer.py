@@ -163,8 +163,12 @@ def remove_images(folder: Path, paths: Iterable[str | Path] = (), where: str | N
         stored = _stored_items(folder, previous)
         dropped: set[int] = set()
         for given in paths:
-            whole = absolute(Path(given))
-            found = [item.id for path, item in stored.items() if Path(path) == whole or whole in Path(path).parents]
+            whole = str(absolute(Path(given)))
+            below = os.path.join(whole, "")
+            if whole in stored:
+                found = [stored[whole].id]
+            else:
+                found = [item.id for path, item in stored.items() if path.startswith(below)]
             if not found:
                 raise UserError(f"{folder} has no image {given}, and none below it; nothing was removed.")
             dropped.update(found)
