@@ -68,6 +68,12 @@ def test_a_list_may_be_long(database, count):
     assert found(database, f"year in ({years}, 'unknown')") == [1, 2, 4]
 
 
+def test_a_path_may_be_written_as_results_show_it(database, monkeypatch):
+    monkeypatch.chdir("/")
+    assert found(database, "path = 'p/3.png'") == [3]
+    assert found(database, "path in ('p/1.png', '/p/2.png', 7)") == [1, 2]
+
+
 def test_names_and_values_are_parameters_of_the_statement():
     sql, parameters = as_sql(parse_where("`x' OR 1=1` = \"y\" and label = 'z'"))
     assert "1=1" not in sql

@@ -7,11 +7,13 @@
     name       := letters, digits and _ . - after a letter, or anything between backquotes: `body mass`
     value      := "text" | 'text' | number
 
-Texts are compared with texts and numbers with numbers; an image without the attribute satisfies no comparison.
+Texts are compared with texts and numbers with numbers; an image without the attribute satisfies no comparison. A
+relative path starts at the present folder.
 Nothing a user writes becomes part of a statement: SQLite gets values and names as parameters, and for Milvus, which
 takes no parameters everywhere, texts are quoted and control characters refused.
 """
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -131,6 +133,13 @@ def _by_type(values: Sequence[Value]) -> tuple[list[Value], list[Value]]:
     return texts, [value for value in values if not isinstance(value, str)]
 
 
+def _as_stored(name: str, value: Value) -> Value:
+    """Spell a path as indexes have it, from the root; results show it from the present folder on."""
+    if COLUMNS.get(name) != "path" or not isinstance(value, str):
+        return value
+    return os.path.abspath(os.path.expanduser(value))
+
+
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -187,12 +196,12 @@ class _Reader:
             while self.take("sign", ","):
                 values.append(self.value())
             self.need(")")
-            return Comparison(name, "in", tuple(values))
+            return Comparison(name, "in", tuple(_as_stored(name, value) for value in values))
         sign = self.peek()
         if sign is None or sign.kind != "sign" or sign.text in "(),":
             self.fail("one of = != < <= > >= in")
         self.place += 1
-        return Comparison(name, _SAME_SIGN.get(sign.text, sign.text), (self.value(),))
+        return Comparison(name, _SAME_SIGN.get(sign.text, sign.text), (_as_stored(name, self.value()),))
 
     def value(self) -> Value:
         token = self.peek()
