@@ -94,6 +94,16 @@ def test_what_is_known_about_the_images(index_folder, pictures, model):
     assert np.array_equal(SearchIndex.open(index_folder).sample(10).ids, sample.ids)
 
 
+def test_values_that_are_texts_in_one_table_and_numbers_in_another_are_said(index_folder, pictures, model):
+    for name, rows in (("a", "red/0.png,2020\nred/1.png,2021\n"), ("b", "red/2.png,2022\nred/3.png,unknown\n")):
+        (pictures / f"{name}.csv").write_text(f"path,year\n{rows}")
+        add_images(index_folder, model, pictures, list_images([pictures / f"{name}.csv"]))
+    index = SearchIndex.open(index_folder)
+    assert "is text with some images, such as '2022'" in "".join(index.notes_on("year >= 2020"))
+    assert "is a number with some images, such as 2020" in "".join(index.notes_on("year = '2022'"))
+    assert index.notes_on("label = 'red'") == []
+
+
 def change_manifest(folder, **changes):
     file = folder / "manifest.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))

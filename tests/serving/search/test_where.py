@@ -5,7 +5,16 @@ import sqlite3
 import pytest
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving.search.where import MOST_PARTS, MOST_VALUES, Comparison, Junction, as_milvus, as_sql, parse_where
+from ccp_dml.serving.search.where import (
+    MOST_PARTS,
+    MOST_VALUES,
+    Comparison,
+    Junction,
+    as_milvus,
+    as_sql,
+    parse_where,
+    passed_over,
+)
 
 ITEMS = [
     (1, "wren", {"year": 2019, "place": "Wald"}),
@@ -115,6 +124,24 @@ def test_an_unknown_attribute_is_named_with_the_nearest():
     with pytest.raises(UserError, match="there are label, class, path, species"):
         parse_where("qqq = 1", ["species"])
     parse_where('species = "wren" and label = "x"', ["species"])
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("year >= 2020", ["`year` is text with some images, such as '2022', which no comparison with a number finds"]),
+        ("year > 2020 and year < 2030", ["`year` is text with some images"]),
+        ("year = '2020'", ["`year` is a number with some images, such as 2020, which no comparison with a text finds"]),
+        ("year in (2020, '2022') or mass > 2", []),
+        ("year != 2020 or year != '2022'", ["`year` is text", "`year` is a number"]),
+        ("label = 3", ["`label` is text, which never equals a number: write '3' in quotes."]),
+        ("label = '3' and path != 'x'", []),
+    ],
+)
+def test_what_a_comparison_misses_because_of_types_is_said(text, notes):
+    found = passed_over(parse_where(text), {"year": [2020, 2021, "2022", "unknown"], "mass": [1.5]})
+    assert len(found) == len(notes)
+    assert all(said.startswith(note) for said, note in zip(found, notes, strict=True))
 
 
 def test_milvus_gets_quoted_texts_and_no_bare_inequality():

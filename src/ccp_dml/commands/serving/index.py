@@ -142,10 +142,13 @@ def remove(
     - `ccp index remove birds.index --where 'year < 2010'`
     - `ccp index remove birds.index photos/a.jpg photos/b.jpg`
     """
+    from ccp_dml.serving.search.index import SearchIndex
     from ccp_dml.serving.search.index_writer import remove_images
 
     if not images and where is None:
         raise UserError("Say what to remove: files or folders, or a condition with --where.")
+    for note in [] if where is None else SearchIndex.open(folder).notes_on(where):
+        warn(note)
     _print_changes(folder, remove_images(folder, images or [], where))
 
 

@@ -60,6 +60,8 @@ def search(
     threshold = None if within is None else network.match_threshold(within)
     vectors = network.comparable(network.embed([query]))
     (hits,) = gallery.search(vectors, k, where)
+    for note in [] if where is None else gallery.notes_on(where):
+        warn(note)
     if threshold is not None:
         hits = [hit for hit in hits if hit.distance <= threshold.beta]
     if html is not None:

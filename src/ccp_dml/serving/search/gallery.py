@@ -71,6 +71,9 @@ class Gallery(Protocol):
     def attribute_values(self, limit: int = 50) -> dict[str, list[Value]]:
         """List the distinct values of each attribute; none for one that has more than `limit`."""
 
+    def notes_on(self, where: str) -> list[str]:
+        """Say which images a condition can miss because their values are of the other type, texts or numbers."""
+
 
 def refuse_other_model(pinned: PinnedModel, digest: str, given: str, name: str) -> None:
     """Refuse vectors of another network: distances between the two mean nothing."""

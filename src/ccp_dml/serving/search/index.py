@@ -15,7 +15,7 @@ from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.exact_search import ExactSearcher
 from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries, is_gone
 from ccp_dml.serving.search.index_store import Manifest, check_files, map_vectors, open_items, read_manifest
-from ccp_dml.serving.search.where import Value, as_sql, parse_where
+from ccp_dml.serving.search.where import Value, as_sql, parse_where, passed_over
 
 ATTEMPTS_TO_OPEN = 5
 """A writer may replace the files between the moments in which we read their names and open them."""
@@ -128,6 +128,13 @@ class SearchIndex:
             values = [row[0] for row in self._rows(statement, [name, limit + 1])]
             found[name] = values if len(values) <= limit else []
         return found
+
+    def notes_on(self, where: str) -> list[str]:
+        stored: dict[str, list[Value]] = {name: [] for name in self.attribute_names()}
+        one_of_each = "SELECT name, min(value) FROM attributes GROUP BY name, typeof(value) = 'text'"
+        for name, value in self._rows(one_of_each):
+            stored[name].append(value)
+        return passed_over(parse_where(where, list(stored)), stored)
 
     def missing_images(self) -> list[str]:
         """List the paths of indexed images that are not there any more; they are still found."""

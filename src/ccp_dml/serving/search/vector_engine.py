@@ -22,7 +22,7 @@ from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.serving.search.gallery import Gallery, Hit, Item, Sample, check_queries, exact_nearest
 from ccp_dml.serving.search.index import SearchIndex
 from ccp_dml.serving.search.index_store import PinnedModel, is_index
-from ccp_dml.serving.search.where import Value, as_milvus, parse_where
+from ccp_dml.serving.search.where import Value, as_milvus, parse_where, passed_over
 
 ABOUT = "_about"
 BATCH = 500
@@ -149,6 +149,10 @@ class MilvusGallery:
     def attribute_values(self, limit: int = 50) -> dict[str, list[Value]]:
         values: dict[str, list[Value]] = self._details()["values"]
         return {name: found if len(found) <= limit else [] for name, found in values.items()}
+
+    def notes_on(self, where: str) -> list[str]:
+        # The engine keeps values of attributes with few different ones only; about the others there is no note.
+        return passed_over(parse_where(where, self._attribute_names), self._details()["values"])
 
     def _details(self) -> Any:
         rows = self.client.query(

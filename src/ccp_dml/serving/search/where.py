@@ -15,7 +15,7 @@ takes no parameters everywhere, texts are quoted and control characters refused.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NoReturn
@@ -85,6 +85,28 @@ def parse_where(text: str, attributes: Sequence[str] | None = None) -> Condition
                 hint = f"did you mean {meant[0]!r}?" if meant else f"there are {listing(known, 12)}."
                 raise UserError(f"The images have no attribute {comparison.name!r}; {hint}")
     return condition
+
+
+def passed_over(condition: Condition, stored: Mapping[str, Sequence[Value]]) -> list[str]:
+    """Say which comparisons can miss images because of types, given values that the attributes have."""
+    notes = []
+    for comparison in _comparisons(condition):
+        name = comparison.name
+        asked_texts, asked_numbers = _by_type(comparison.values)
+        texts, numbers = _by_type(stored.get(name, ()))
+        if name in COLUMNS and asked_numbers:
+            notes.append(f"`{name}` is text, which never equals a number: write '{asked_numbers[0]}' in quotes.")
+        elif texts and not asked_texts:
+            notes.append(
+                f"`{name}` is text with some images, such as {texts[0]!r}, which no comparison with a number finds; "
+                "compare it with texts in quotes as well."
+            )
+        elif numbers and not asked_numbers:
+            notes.append(
+                f"`{name}` is a number with some images, such as {numbers[0]}, which no comparison with a text finds; "
+                "compare it with numbers, without quotes, as well."
+            )
+    return list(dict.fromkeys(notes))
 
 
 def as_sql(condition: Condition) -> tuple[str, list[Value]]:
