@@ -135,7 +135,7 @@ def _of_table(file: Path) -> list[ListedImage]:
         if not cell.get("path"):
             raise UserError(f"{file} has an empty cell in row {number + 2}, column 'path'; fill it in.")
         attributes = {name: value for name in values if (value := values[name][number]) is not None}
-        images.append(ListedImage(absolute(file.parent / cell["path"]), cell.get("label") or None, attributes))
+        images.append(ListedImage(absolute(file.parent / Path(cell["path"]).expanduser()), cell.get("label") or None, attributes))
     is_relative = any(not Path(cell["path"]).expanduser().is_absolute() for cell in cells)
     if is_relative and not any(os.path.exists(image.path) for image in images):
         raise UserError(
