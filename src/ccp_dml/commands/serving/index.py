@@ -91,6 +91,8 @@ def build(
     warn_of_unread(images)
     listed = list_images([given for given in images if not given.endswith(".npz")])
     network = load(model, device, settings=settings or [], trust_code=trust_code)
+    if network.transform is None:
+        raise UserError(f"{model} was trained on vectors, not on images; index images with a run that was.")
     stored = [read_vectors(Path(given), network) for given in images if given.endswith(".npz")]
     # What a file of vectors knew is older than what is listed now, which wins.
     listed = each_once([*(image for vectors in stored for image in vectors.images), *listed])
