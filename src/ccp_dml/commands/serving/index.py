@@ -138,6 +138,8 @@ def remove(
 ) -> None:
     """Remove images from an index; the files stay.
 
+    Given both, it removes the images that are named, and also all that satisfy the condition.
+
     Examples:
 
     - `ccp index remove birds.index photos/wren`
