@@ -104,6 +104,14 @@ def test_a_table_with_tabs_may_be_called_so(tree):
     assert shown(list_images([table]), tree)[0] == ("wren, female/2.jpg", None, {})
 
 
+def test_a_table_may_name_files_of_the_home_folder_wherever_it_lies(tree, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tree))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.csv").write_text("path\n~/wren/1.jpg\n")
+    for table in ("list.csv", tmp_path / "list.csv"):
+        assert [image.path for image in list_images([table])] == [tree / "wren" / "1.jpg"]
+
+
 def test_where_relative_paths_start_is_said_if_none_of_them_leads_anywhere(tree):
     table = tree / "tables" / "list.csv"
     table.parent.mkdir()
@@ -124,6 +132,9 @@ def test_where_relative_paths_start_is_said_if_none_of_them_leads_anywhere(tree)
         ("path,class\na.jpg,1\n", "column 'class', which means the label"),
         ("path,label\na.jpg,x,y\n", "3 cells in row 2"),
         ("path,label\n,x\n", "empty cell in row 2"),
+        ("path,label\n\n\n,x\n", "empty cell in row 4"),
+        ("path,label\n\na.jpg,x\n\na.jpg,x,y\n", "3 cells in row 5"),
+        ("path,label\n\na.jpg,x\n", "'a.jpg' in row 3"),
         ("label,path\nx,a.jpg\nx\n", "empty cell in row 3, column 'path'"),
         ("path,label\n", "no rows below its header"),
         ('path\n"a\n', "not a proper CSV"),

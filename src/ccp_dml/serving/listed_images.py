@@ -107,7 +107,11 @@ def _of_table(file: Path) -> list[ListedImage]:
         with file.open(encoding="utf-8-sig", newline="") as handle:
             delimiter = "\t" if file.suffix.lower() == ".tsv" else delimiter_of(handle.readline())
             handle.seek(0)
-            rows = [row for row in csv.reader(handle, delimiter=delimiter, strict=True) if row]
+            reader = csv.reader(handle, delimiter=delimiter, strict=True)
+            numbers, rows = [], []  # of lines, as an editor counts them, blank ones too
+            for row in filter(None, reader):
+                numbers.append(reader.line_num)
+                rows.append(row)
     except FileNotFoundError:
         raise UserError(f"There is no file {file}.") from None
     except (UnicodeDecodeError, csv.Error) as error:
@@ -121,7 +125,7 @@ def _of_table(file: Path) -> list[ListedImage]:
         raise UserError(f"{file} has a column {taken[0]!r}, which means the label in conditions; rename it.")
     if len(rows) == 1:
         raise UserError(f"{file} has no rows below its header; add images.")
-    for number, row in enumerate(rows[1:], start=2):
+    for number, row in zip(numbers[1:], rows[1:], strict=True):
         if len(row) > len(header):
             raise UserError(
                 f"{file} has {len(row)} cells in row {number} but {len(header)} columns; quote cells with a comma."
@@ -133,14 +137,16 @@ def _of_table(file: Path) -> list[ListedImage]:
     images = []
     for number, cell in enumerate(cells):
         if not cell.get("path"):
-            raise UserError(f"{file} has an empty cell in row {number + 2}, column 'path'; fill it in.")
+            raise UserError(f"{file} has an empty cell in row {numbers[number + 1]}, column 'path'; fill it in.")
         attributes = {name: value for name in values if (value := values[name][number]) is not None}
-        images.append(ListedImage(absolute(file.parent / cell["path"]), cell.get("label") or None, attributes))
+        images.append(
+            ListedImage(absolute(file.parent / Path(cell["path"]).expanduser()), cell.get("label") or None, attributes)
+        )
     is_relative = any(not Path(cell["path"]).expanduser().is_absolute() for cell in cells)
     if is_relative and not any(os.path.exists(image.path) for image in images):
         raise UserError(
-            f"{file} names no image that is there, such as {cells[0]['path']!r} in row 2; relative paths start at its "
-            f"own folder, {absolute(file.parent)}. Correct them, or move the table."
+            f"{file} names no image that is there, such as {cells[0]['path']!r} in row {numbers[1]}; relative paths "
+            f"start at its own folder, {absolute(file.parent)}. Correct them, or move the table."
         )
     return images
 

@@ -67,8 +67,9 @@ def test_a_model_of_vectors_says_so(features, tmp_path, photos, capsys):
     settings = [f"data.path={features}", "train.max_steps=2", "train.evaluate_every=1", "train.classes_per_batch=4"]
     options = [part for setting in settings for part in ("--set", setting)]
     assert main(["train", "features", "c2", *options, "--out", str(tmp_path / "head")]) == 0
-    assert main(["embed", str(tmp_path / "head"), str(photos), "--out", str(tmp_path / "v.npz")]) == 2
-    assert "trained on vectors" in capsys.readouterr().err
+    for command, out in (("embed", "v.npz"), ("index", "v.index")):
+        assert main([command, str(tmp_path / "head"), str(photos), "--out", str(tmp_path / out)]) == 2
+        assert "trained on vectors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

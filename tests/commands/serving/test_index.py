@@ -17,8 +17,11 @@ def test_adding_refreshing_removing_and_showing(photos, photo_run, tmp_path, cap
     shutil.copytree(photos, images)
     index = tmp_path / "own.index"
     assert main(["index", str(photo_run[0]), str(images / "class_00"), "--out", str(index)]) == 0
+    assert f"Images without a label: 5, in {images / 'class_00'} itself" in capsys.readouterr().err
     assert main(["index", str(photo_run[0]), str(images), "--out", str(index)]) == 0
     assert "80 images (75 added, 5 relabelled, 5 unchanged)" in capsys.readouterr().out
+    assert main(["index", str(photo_run[0]), str(images / "class_00" / "0.png"), "--out", str(index)]) == 0
+    assert "without a label" not in capsys.readouterr().err
     (images / "class_01" / "0.png").unlink()
     assert main(["index", "refresh", str(index)]) == 0
     shown = capsys.readouterr()

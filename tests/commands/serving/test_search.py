@@ -66,6 +66,13 @@ def test_the_page_replaces_nothing_but_pages(birds, photos, tmp_path, capsys):
     assert f"{tmp_path} is a folder; give --html the file" in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_condition_that_mixes_texts_and_numbers_is_noted(birds, photos, capsys):
+    assert main(["search", str(birds), str(photos / "class_00" / "0.png"), "--where", "label = 3"]) == 0
+    assert "`label` is text, which never equals a number" in capsys.readouterr().err
+    assert main(["index", "remove", str(birds), "--where", "label = 3"]) == 0
+    assert "`label` is text, which never equals a number" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

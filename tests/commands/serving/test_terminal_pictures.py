@@ -1,6 +1,7 @@
 """Pictures in a terminal: two pixels per cell, and a word where there is nothing to draw."""
 
 import io
+import os
 
 import pytest
 from PIL import Image
@@ -53,6 +54,14 @@ def test_what_cannot_be_drawn_is_said(tmp_path):
     (tmp_path / "text.png").write_text("no picture")
     assert terminal_picture(tmp_path / "text.png").plain == "(unreadable)"
     assert terminal_picture(tmp_path / "gone.png").plain == "(missing)"
+
+
+def test_a_picture_that_may_not_be_looked_at_is_unreadable(tmp_path, monkeypatch):
+    def forbidden(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", forbidden)
+    assert terminal_picture(tmp_path / "hidden.png").plain == "(unreadable)"
 
 
 def test_only_terminals_with_all_colours_get_pictures(monkeypatch):

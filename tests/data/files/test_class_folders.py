@@ -63,3 +63,10 @@ def test_pictures_of_formats_that_are_not_read_are_counted(write_images):
         "left out 3 files of formats that are not read (.heic 2, .dng 1): convert them to JPEG",
     ]
     assert unread_below([root, root / "a" / "1.png", "a pattern*"]) == {".heic": 2, ".dng": 1}
+
+
+def test_links_that_lead_nowhere_are_left_out(write_images):
+    root = write_images("a/1.png")
+    (root / "a" / "loop.png").symlink_to(root / "a" / "loop.png")
+    (root / "a" / "gone.png").symlink_to(root / "a" / "nothing.png")
+    assert [path.name for path in images_below(root)] == ["1.png"]

@@ -277,6 +277,21 @@ def test_what_was_written_is_read_again(model, images, tmp_path):
     np.testing.assert_array_equal(vector, stored.vectors[0])
 
 
+def test_one_long_note_does_not_make_all_others_long(model, images, tmp_path):
+    described = [ListedImage(image.path, image.label, {"note": "ö\n"}) for image in images]
+    described[3].attributes["note"] = "x" * 100_000
+    written(model, described, tmp_path / "v.npz")
+    assert (tmp_path / "v.npz").stat().st_size < 300_000
+    assert read_vectors(tmp_path / "v.npz", model).images == described
+
+
+def test_files_of_earlier_versions_are_read(model, images, tmp_path):
+    written(model, images[:4], tmp_path / "v.npz")
+    texts = [json.dumps({"label": image.label, "attributes": {"year": 2020}}) for image in images[:4]]
+    changed_file(tmp_path / "v.npz", listed=np.array(texts))
+    assert [image.attributes for image in read_vectors(tmp_path / "v.npz", model).images] == [{"year": 2020}] * 4
+
+
 def test_vectors_of_another_model_are_refused(model, frozen_run, images, tmp_path):
     written(model, images[:4], tmp_path / "v.npz")
     other = ccp.load(frozen_run[0])
@@ -300,6 +315,7 @@ def changed_file(file, **changes):
         ({"files": np.zeros((4, 3), np.int64)}, "its vectors are not those of its images"),
         ({"listed": np.array(["{"] * 4)}, "is damaged"),
         ({"listed": np.array(["{}"] * 3)}, "is damaged"),
+        ({"listed": np.full(9, 255, np.uint8)}, "is damaged"),
         ({"paths": np.array([{}] * 4, dtype=object)}, "is damaged"),  # a pickle, which nobody loads
     ],
 )

@@ -7,30 +7,8 @@ from ccp_dml.errors import UserError
 from ccp_dml.serving.listed_images import list_images
 from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.index import SearchIndex
-from ccp_dml.serving.search.index_store import NextGeneration, PinnedModel, read_manifest
+from ccp_dml.serving.search.index_store import read_manifest
 from ccp_dml.serving.search.index_writer import add_images, refresh, remove_images
-
-
-@pytest.fixture
-def made_up_index(tmp_path):
-    """Makes an index of so many random unit vectors, whose images do not exist."""
-
-    def make(count, kind=None, dim=16):
-        folder = tmp_path / f"made-up-{count}-{kind}"
-        generation = NextGeneration(folder, None)
-        vectors = np.random.default_rng(0).normal(size=(count, dim)).astype(np.float32)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors.tofile(generation.path("vectors"))
-        table = generation.new_table()
-        rows = [(number + 1, f"/p/{number}.png", str(number % 7), 1, 1, "x") for number in range(count)]
-        table.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)", rows)
-        table.commit()
-        table.close()
-        built = None if kind is None else approximate.build(kind, vectors, generation.path("approximate"))
-        generation.commit(PinnedModel(path="m", name="m", digest="d", dim=dim), count, count + 1, built)
-        return SearchIndex.open(folder)
-
-    return make
 
 
 @pytest.mark.parametrize("kind", approximate.KINDS)
@@ -49,6 +27,16 @@ def test_approximate_search_ranks_its_candidates_exactly(made_up_index, kind):
         assert [hit.distance for hit in hits] == pytest.approx(np.linalg.norm(own - query, axis=1), abs=1e-5)
         assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
     assert close.search(queries, 10, 'label = "3"') == exact.search(queries, 10, 'label = "3"')  # conditions: exact
+
+
+def test_an_image_is_left_out_without_a_look_at_all_others(made_up_index, monkeypatch):
+    pytest.importorskip("faiss")
+    index = made_up_index(3000, "hnsw")
+    query = index.vectors_of([7])
+    itself, *others = index.search(query, 11)[0]
+    assert itself.item.id == 7
+    monkeypatch.delattr(index, "_exact")
+    assert index.search(query, 10, leave_out=[7]) == [others]
 
 
 def test_approximate_search_of_few_images_is_refused(tmp_path, pictures, model):

@@ -1,12 +1,13 @@
 """What every gallery shares: queries that can be searched with, exact neighbours, and one model only."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving.search.gallery import check_queries, exact_nearest, readable_path, refuse_other_model
+from ccp_dml.serving.search.gallery import check_queries, exact_nearest, is_gone, readable_path, refuse_other_model
 from ccp_dml.serving.search.index_store import PinnedModel
 
 
@@ -41,3 +42,16 @@ def test_another_model_is_refused_by_name_and_digest():
 def test_a_path_that_is_no_text_is_none():
     assert readable_path(Path("/a/ö.png")) == "/a/ö.png"
     assert readable_path(Path("/a/\udcff.png")) is None
+
+
+def test_a_file_that_may_not_be_looked_at_is_not_gone(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    assert not is_gone(str(tmp_path / "file"))
+    assert is_gone(str(tmp_path / "other"))
+    assert is_gone(str(tmp_path / "file" / "below"))
+    monkeypatch.setattr(os, "stat", forbidden)
+    assert not is_gone(str(tmp_path / "file"))
+
+
+def forbidden(path, **_):
+    raise PermissionError(13, "Permission denied", str(path))

@@ -50,11 +50,20 @@ def test_conditions_and_left_out_images(index_folder, model, pictures):
             index, query, 5, lambda item: item.label in ("red", "blue") and item.id != itself.item.id
         )
     ]
+    for k in (5, 23, 100):
+        (hits,) = index.search(query[None], k, leave_out=[itself.item.id, itself.item.id])
+        expected = by_hand(index, query, k, lambda item: item.id != itself.item.id)
+        assert [hit.item.id for hit in hits] == [number for number, _ in expected]
     assert index.search(query[None], 5, 'label = "nothing"') == [[]]
     with pytest.raises(UserError, match="no attribute 'lable'; did you mean 'label'"):
         index.search(query[None], 5, 'lable = "red"')
     with pytest.raises(KeyError):
         index.search(query[None], 5, leave_out=[99])
+
+
+def test_what_sqlite_cannot_do_is_not_called_damage(index_folder):
+    with pytest.raises(UserError, match=r"cannot be read \(no such column: beak\); try again"):
+        SearchIndex.open(index_folder)._rows("SELECT beak FROM items")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +92,16 @@ def test_what_is_known_about_the_images(index_folder, pictures, model):
     assert [item.label for item in index.items(sample.ids.tolist())] == sample.labels
     assert np.array_equal(index.vectors_of(sample.ids.tolist()), sample.vectors)
     assert np.array_equal(SearchIndex.open(index_folder).sample(10).ids, sample.ids)
+
+
+def test_values_that_are_texts_in_one_table_and_numbers_in_another_are_said(index_folder, pictures, model):
+    for name, rows in (("a", "red/0.png,2020\nred/1.png,2021\n"), ("b", "red/2.png,2022\nred/3.png,unknown\n")):
+        (pictures / f"{name}.csv").write_text(f"path,year\n{rows}")
+        add_images(index_folder, model, pictures, list_images([pictures / f"{name}.csv"]))
+    index = SearchIndex.open(index_folder)
+    assert "is text with some images, such as '2022'" in "".join(index.notes_on("year >= 2020"))
+    assert "is a number with some images, such as 2020" in "".join(index.notes_on("year = '2022'"))
+    assert index.notes_on("label = 'red'") == []
 
 
 def change_manifest(folder, **changes):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from timeit import timeit
 
 import numpy as np
 import pytest
@@ -176,15 +177,50 @@ def test_what_is_there_but_cannot_be_opened_is_not_missing(index_folder, picture
     assert SearchIndex.open(index_folder).count == 24
 
 
+def test_images_in_a_folder_that_may_not_be_read_are_neither_missing_nor_moved(
+    index_folder, pictures, model, monkeypatch
+):
+    shutil.copytree(pictures / "red", pictures / "copies")
+    look = os.stat
+
+    def look_elsewhere(path, **options):
+        if str(path).startswith(str(pictures / "red")):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", look_elsewhere)  # whoever runs the tests may be allowed everything
+    assert SearchIndex.open(index_folder).missing_images() == []
+    changes = add(index_folder, model, [pictures / "copies"])
+    assert (changes.added, changes.moved) == (6, 0)
+
+
 def test_removal_by_path_folder_and_condition(index_folder, pictures, model):
     assert remove_images(index_folder, [pictures / "red", pictures / "blue" / "0.png"]).removed == 7
     assert remove_images(index_folder, where='label = "green"').removed == 6
     assert check_whole(index_folder, model).count == 11
     with pytest.raises(UserError, match="has no image"):
         remove_images(index_folder, [pictures / "red"])
-    assert remove_images(index_folder, where='label in ("blue", "<b>bold")').removed == 11
+    assert remove_images(index_folder, [pictures / "blue" / "1.png"], where='label = "<b>bold"').removed == 7
+    assert remove_images(index_folder, where='label in ("blue", "<b>bold")').removed == 4
     empty = SearchIndex.open(index_folder)
     assert empty.search(np.ones((1, 48), np.float32), 3) == [[]]
+
+
+def test_many_paths_are_removed_about_as_fast_as_one(made_up_index):
+    folder = made_up_index(2000).folder
+    one, many = (
+        timeit(lambda some=some: remove_images(folder, some), number=1)
+        for some in (["/p/0.png"], [f"/p/{number}.png" for number in range(1, 501)])
+    )
+    assert SearchIndex.open(folder).count == 1499
+    assert many < 10 * one
+
+
+def test_a_folder_is_not_taken_for_another_whose_name_begins_alike(index_folder, pictures, model):
+    shutil.copytree(pictures / "red", pictures / "red wine")
+    add(index_folder, model, [pictures])
+    assert remove_images(index_folder, [pictures / "red"]).removed == 6
+    assert remove_images(index_folder, ["/"]).removed == 24
 
 
 def test_paths_to_remove_may_lead_through_parent_folders(index_folder, pictures, monkeypatch):

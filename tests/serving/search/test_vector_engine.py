@@ -51,6 +51,8 @@ WHERE = [
     'place = "' + HARD_TEXT.replace("\\", "\\\\").replace('"', '\\"') + '"',
     "class in ('red', 'blue', 7)",
     "label = 3",
+    "label in (3, 'green')",
+    f"year in (2001, 2004, 'x', {', '.join(map(str, range(3000, 5000)))})",
 ]
 
 
@@ -64,6 +66,7 @@ def test_the_engine_finds_the_same_as_the_local_index(opened):
     for where in WHERE:
         for k in (1, 6, 100):
             assert gallery.search(queries, k, where) == index.search(queries, k, where)
+    assert len(index.search(queries, 100, WHERE[-1])[0]) == 2
     assert len(index.search(queries, 100, WHERE[6])[0]) == 3  # the hard text was really compared
     assert gallery.search(queries, 4, leave_out=[3, 5]) == index.search(queries, 4, leave_out=[3, 5])
 
@@ -72,6 +75,8 @@ def test_the_engine_knows_what_the_index_knows(opened):
     index, gallery = opened
     assert gallery.label_counts() == index.label_counts()
     assert gallery.attribute_values() == index.attribute_values()
+    for where in ("year = '2003'", "year = 2003", "label = 3"):
+        assert gallery.notes_on(where) == index.notes_on(where)
     assert gallery.items([4, 20, 1]) == index.items([4, 20, 1])
     assert np.array_equal(gallery.vectors_of([4, 20]), index.vectors_of([4, 20]))
     with pytest.raises(KeyError):
@@ -101,6 +106,14 @@ def test_a_second_push_sends_only_what_changed(described, address, pictures, mod
     query = index.vectors_of(index.ids[:1].tolist())
     assert gallery.search(query, 30) == index.search(query, 30)
     gallery.close()
+
+
+def test_a_second_push_loads_what_the_engine_released(described, address):
+    push(SearchIndex.open(described), address)
+    client = vector_engine.connect(address)
+    client.release_collection("colours")  # as an embedded engine does when its process ends
+    client.close()
+    assert sent_and_deleted(push(SearchIndex.open(described), address)) == (0, 0)
 
 
 def test_a_push_that_was_cut_off_goes_on(described, address, monkeypatch):

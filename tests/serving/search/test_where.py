@@ -5,7 +5,16 @@ import sqlite3
 import pytest
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving.search.where import MOST_PARTS, Comparison, Junction, as_milvus, as_sql, parse_where
+from ccp_dml.serving.search.where import (
+    MOST_PARTS,
+    MOST_VALUES,
+    Comparison,
+    Junction,
+    as_milvus,
+    as_sql,
+    parse_where,
+    passed_over,
+)
 
 ITEMS = [
     (1, "wren", {"year": 2019, "place": "Wald"}),
@@ -62,6 +71,18 @@ def test_a_condition_finds_what_it_says(database, text, expected):
     assert database.execute("SELECT count(*) FROM items").fetchone() == (len(ITEMS),)
 
 
+@pytest.mark.parametrize("count", [1000, MOST_VALUES - 2])
+def test_a_list_may_be_long(database, count):
+    years = ", ".join(f"{year}, 'of {year}'" for year in range(1900, 1900 + count // 2))
+    assert found(database, f"year in ({years}, 'unknown')") == [1, 2, 4]
+
+
+def test_a_path_may_be_written_as_results_show_it(database, monkeypatch):
+    monkeypatch.chdir("/")
+    assert found(database, "path = 'p/3.png'") == [3]
+    assert found(database, "path in ('p/1.png', '/p/2.png', 7)") == [1, 2]
+
+
 def test_names_and_values_are_parameters_of_the_statement():
     sql, parameters = as_sql(parse_where("`x' OR 1=1` = \"y\" and label = 'z'"))
     assert "1=1" not in sql
@@ -88,6 +109,7 @@ def test_and_binds_closer_than_or():
         ("label in ()", "a text in quotes"),
         ("(" * 500 + "a = 1" + ")" * 500, "fewer brackets"),
         (" or ".join(["a = 1"] * (MOST_PARTS + 1)), "at most 100"),
+        (f"a in ({', '.join(['1'] * (MOST_VALUES + 1))})", "names 10,001 values; at most 10,000 are read"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(text, message):
@@ -102,6 +124,24 @@ def test_an_unknown_attribute_is_named_with_the_nearest():
     with pytest.raises(UserError, match="there are label, class, path, species"):
         parse_where("qqq = 1", ["species"])
     parse_where('species = "wren" and label = "x"', ["species"])
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("year >= 2020", ["`year` is text with some images, such as '2022', which no comparison with a number finds"]),
+        ("year > 2020 and year < 2030", ["`year` is text with some images"]),
+        ("year = '2020'", ["`year` is a number with some images, such as 2020, which no comparison with a text finds"]),
+        ("year in (2020, '2022') or mass > 2", []),
+        ("year != 2020 or year != '2022'", ["`year` is text", "`year` is a number"]),
+        ("label = 3", ["`label` is text, which never equals a number: write '3' in quotes."]),
+        ("label = '3' and path != 'x'", []),
+    ],
+)
+def test_what_a_comparison_misses_because_of_types_is_said(text, notes):
+    found = passed_over(parse_where(text), {"year": [2020, 2021, "2022", "unknown"], "mass": [1.5]})
+    assert len(found) == len(notes)
+    assert all(said.startswith(note) for said, note in zip(found, notes, strict=True))
 
 
 def test_milvus_gets_quoted_texts_and_no_bare_inequality():

@@ -1,5 +1,6 @@
 """`ccp index`: make an index, keep it up to date, push it to a vector engine."""
 
+import os
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from ccp_dml.commands.console import (
 from ccp_dml.errors import UserError, listing
 
 if TYPE_CHECKING:
+    from ccp_dml.serving.listed_images import ListedImage
     from ccp_dml.serving.model import EmbeddingModel
     from ccp_dml.serving.search.index_writer import Changes
 
@@ -91,10 +93,13 @@ def build(
     warn_of_unread(images)
     listed = list_images([given for given in images if not given.endswith(".npz")])
     network = load(model, device, settings=settings or [], trust_code=trust_code)
+    if network.transform is None:
+        raise UserError(f"{model} was trained on vectors, not on images; index images with a run that was.")
     stored = [read_vectors(Path(given), network) for given in images if given.endswith(".npz")]
     # What a file of vectors knew is older than what is listed now, which wins.
     listed = each_once([*(image for vectors in stored for image in vectors.images), *listed])
     known = {path: entry for vectors in stored for path, entry in vectors.by_path().items()}
+    _warn_of_unlabelled(images, listed)
     with _embedding(folder) as progress:
         changes = add_images(folder, network, model, listed, kind, progress, known)
     _print_changes(folder, changes)
@@ -136,16 +141,21 @@ def remove(
 ) -> None:
     """Remove images from an index; the files stay.
 
+    Given both, it removes the images that are named, and also all that satisfy the condition.
+
     Examples:
 
     - `ccp index remove birds.index photos/wren`
     - `ccp index remove birds.index --where 'year < 2010'`
     - `ccp index remove birds.index photos/a.jpg photos/b.jpg`
     """
+    from ccp_dml.serving.search.index import SearchIndex
     from ccp_dml.serving.search.index_writer import remove_images
 
     if not images and where is None:
         raise UserError("Say what to remove: files or folders, or a condition with --where.")
+    for note in [] if where is None else SearchIndex.open(folder).notes_on(where):
+        warn(note)
     _print_changes(folder, remove_images(folder, images or [], where))
 
 
@@ -313,6 +323,20 @@ def warn_of_unread(given: list[str]) -> None:
 
     if unread := unread_below(given):
         warn(f"Left out {unread_text(unread)}.")
+
+
+def _warn_of_unlabelled(given: list[str], listed: "list[ListedImage]") -> None:
+    """Say which images have no label because they lie in the folder that was given, not in one below it."""
+    from ccp_dml.serving.listed_images import absolute
+
+    folders = {absolute(Path(one)) for one in given if os.path.isdir(os.path.expanduser(one))}
+    bare = [image.path.parent for image in listed if image.label is None and image.path.parent in folders]
+    if bare:
+        shown = listing([str(parent) for parent in dict.fromkeys(bare)])
+        warn(
+            f"Images without a label: {len(bare):,}, in {shown} itself, as only its subfolders are labels. To take its "
+            "own name as label, name the folder above it."
+        )
 
 
 def warn(text: str) -> None:

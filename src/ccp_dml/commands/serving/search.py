@@ -42,6 +42,7 @@ def search(
     - `ccp search birds.index query.jpg -k 20 --within 0.01 --html found.html`
     - `ccp search birds.index query.jpg --where 'species = "wren"' --json`
     """
+    from ccp_dml.serving.search.gallery import is_gone
     from ccp_dml.serving.search.vector_engine import open_gallery
     from ccp_dml.serving.web.results_page import write_results_page
 
@@ -59,6 +60,8 @@ def search(
     threshold = None if within is None else network.match_threshold(within)
     vectors = network.comparable(network.embed([query]))
     (hits,) = gallery.search(vectors, k, where)
+    for note in [] if where is None else gallery.notes_on(where):
+        warn(note)
     if threshold is not None:
         hits = [hit for hit in hits if hit.distance <= threshold.beta]
     if html is not None:
@@ -71,7 +74,7 @@ def search(
     _print_hits(gallery, hits)
     if threshold is not None:
         out.print(f"Up to the distance {threshold.beta:.4g}: {threshold.promise}", soft_wrap=True)
-    missing = [hit.item.path for hit in hits if not Path(hit.item.path).is_file()]
+    missing = [hit.item.path for hit in hits if is_gone(hit.item.path)]
     if missing:
         warn(f"{len(missing)} of these images have moved or are gone: `ccp index refresh` lists all such.")
     if html is not None:

@@ -11,6 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from ccp_dml.data.files.images import decode
+from ccp_dml.serving.search.gallery import is_gone
 
 CELLS = 8  # wide; a cell is twice as high as it is wide, so that this gives 8 x 8 pixels
 UPPER_HALF = "▀"
@@ -26,7 +27,7 @@ def terminal_picture(path: Path, cells: int = CELLS) -> Segments | Text:
     try:
         image = decode(path)
     except Exception:  # a decoder raises whatever its format runs into
-        return Text("(missing)" if not path.exists() else "(unreadable)")
+        return Text("(missing)" if is_gone(path) else "(unreadable)")
     small = image.resize((cells, cells), Image.Resampling.BOX)
     segments = []
     for row in range(0, cells, 2):

@@ -99,7 +99,7 @@ class ImageWalk:
             parent = waiting.pop(0)
             for entry in sorted(os.scandir(parent), key=lambda entry: entry.name):
                 path = Path(parent, entry.name)
-                if entry.name.startswith("."):
+                if entry.name.startswith(".") or (entry.is_symlink() and not path.exists()):  # it leads nowhere
                     continue
                 if entry.is_dir():
                     if (entry.is_symlink() and self._leads_back(path)) or (identity := _identity(path)) in entered:

@@ -61,7 +61,8 @@ def write_vectors(
     """Embed `images` into the file `out`, for `read_vectors` and `ccp train features`.
 
     Its keys are features (N, D), paths (N,), model (the digest), files (N, 2) with the size and time of each file,
-    listed (N,) with label and attributes as JSON and, where all images have them, labels (N,) and split (N,).
+    listed (bytes: a line of JSON per image) with label and attributes and, where all images have them, labels (N,) and
+    split (N,).
 
     What is not finished lies in a folder beside `out`; the next call goes on behind it, as far as the images are the
     same in the same batches, and comes to the same bytes as one that was never interrupted. `report` is told how many
@@ -164,7 +165,8 @@ def finish(
         "paths": np.array([str(image.path) for image in of_file]),
         "model": np.array(model.digest),
         "files": np.array([states[position] for position in kept], dtype=np.int64),
-        "listed": np.array(listed),
+        # As bytes: an array of texts would give each the room of the longest, and one long note fill the memory.
+        "listed": np.frombuffer("\n".join(listed).encode(), dtype=np.uint8),
         **columns,
     }
     with atomic(out) as scratch, scratch.open("wb") as file:
@@ -203,7 +205,9 @@ def read_vectors(file: Path, model: EmbeddingModel) -> StoredVectors:
     if not fits or vectors.dtype != np.float32 or not np.isfinite(vectors).all():
         raise _damaged(file, "its vectors are not those of its images")
     try:
-        known = [from_json(text) for text in arrays["listed"].tolist()]
+        stored = arrays["listed"]
+        is_bytes = stored.dtype == np.uint8  # earlier versions wrote an array of texts
+        known = [from_json(text) for text in (stored.tobytes().decode().split("\n") if is_bytes else stored.tolist())]
         listed = zip(paths.tolist(), known, strict=True)
         images = [ListedImage(Path(path), one["label"], one["attributes"]) for path, one in listed]
     except (ValueError, KeyError, TypeError) as error:

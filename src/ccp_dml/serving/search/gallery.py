@@ -1,5 +1,6 @@
 """What can be searched: images with vectors, labels and attributes, wherever they are stored."""
 
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +71,9 @@ class Gallery(Protocol):
     def attribute_values(self, limit: int = 50) -> dict[str, list[Value]]:
         """List the distinct values of each attribute; none for one that has more than `limit`."""
 
+    def notes_on(self, where: str) -> list[str]:
+        """Say which images a condition can miss because their values are of the other type, texts or numbers."""
+
 
 def refuse_other_model(pinned: PinnedModel, digest: str, given: str, name: str) -> None:
     """Refuse vectors of another network: distances between the two mean nothing."""
@@ -109,3 +113,14 @@ def readable_path(path: Path) -> str | None:
     except UnicodeEncodeError:
         return None
     return text
+
+
+def is_gone(path: str | Path) -> bool:
+    """Tell whether nothing is at a path; what lies in a folder that may not be read is not gone."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False

@@ -13,9 +13,9 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.exact_search import ExactSearcher
-from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries
+from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries, is_gone
 from ccp_dml.serving.search.index_store import Manifest, check_files, map_vectors, open_items, read_manifest
-from ccp_dml.serving.search.where import Value, as_sql, parse_where
+from ccp_dml.serving.search.where import Value, as_sql, parse_where, passed_over
 
 ATTEMPTS_TO_OPEN = 5
 """A writer may replace the files between the moments in which we read their names and open them."""
@@ -71,17 +71,21 @@ class SearchIndex:
         """
         queries = check_queries(queries, self.model.dim, k)
         rows = None if where is None else self._rows_where(where)
-        if leave_out:
-            left_out = self._places(list(leave_out))
-            rows = np.setdiff1d(np.arange(self.count) if rows is None else rows, left_out, assume_unique=False)
+        left_out = set(leave_out)
+        self._places(list(left_out))  # a KeyError for an id that is not there
+        more = k + len(left_out)  # to search in all but these would copy all vectors, and no faiss index could help
         if rows is None and self._approximate is not None:
-            distances, places = self._approximate.search(queries, self.vectors, k)
+            distances, places = self._approximate.search(queries, self.vectors, more)
         else:
-            distances, places = self._exact.nearest(queries, k, rows)
+            distances, places = self._exact.nearest(queries, more, rows)
         wanted = self.ids[places]
         items = {item.id: item for item in self.items(np.unique(wanted).tolist())}
         return [
-            [Hit(items[number], float(distance)) for number, distance in zip(*both, strict=True)]
+            [
+                Hit(items[number], float(distance))
+                for number, distance in zip(*both, strict=True)
+                if number not in left_out
+            ][:k]
             for both in zip(wanted.tolist(), distances, strict=True)
         ]
 
@@ -125,9 +129,16 @@ class SearchIndex:
             found[name] = values if len(values) <= limit else []
         return found
 
+    def notes_on(self, where: str) -> list[str]:
+        stored: dict[str, list[Value]] = {name: [] for name in self.attribute_names()}
+        one_of_each = "SELECT name, min(value) FROM attributes GROUP BY name, typeof(value) = 'text'"
+        for name, value in self._rows(one_of_each):
+            stored[name].append(value)
+        return passed_over(parse_where(where, list(stored)), stored)
+
     def missing_images(self) -> list[str]:
         """List the paths of indexed images that are not there any more; they are still found."""
-        return [path for (path,) in self._rows("SELECT path FROM items ORDER BY id") if not Path(path).is_file()]
+        return [path for (path,) in self._rows("SELECT path FROM items ORDER BY id") if is_gone(path)]
 
     def _rows_where(self, where: str) -> np.ndarray:
         sql, parameters = as_sql(parse_where(where, self.attribute_names()))
@@ -148,5 +159,10 @@ class SearchIndex:
         try:
             with self._one_statement_at_a_time:
                 return self._table.execute(statement, parameters).fetchall()
+        except sqlite3.OperationalError as error:  # of the disk or of SQLite's limits: the content may be whole
+            raise UserError(
+                f"The index {self.folder} cannot be read ({error}); try again, and if that does not help, make it "
+                "again with `ccp index`."
+            ) from None
         except sqlite3.DatabaseError as error:
             raise UserError(f"The index {self.folder} is damaged ({error}); make it again with `ccp index`.") from None

@@ -14,7 +14,7 @@ from ccp_dml.foundation.digests import file_digest
 from ccp_dml.serving.listed_images import ListedImage, absolute
 from ccp_dml.serving.model import EmbeddingModel
 from ccp_dml.serving.search import approximate
-from ccp_dml.serving.search.gallery import readable_path, refuse_other_model
+from ccp_dml.serving.search.gallery import is_gone, readable_path, refuse_other_model
 from ccp_dml.serving.search.index_store import (
     Manifest,
     NextGeneration,
@@ -163,8 +163,12 @@ def remove_images(folder: Path, paths: Iterable[str | Path] = (), where: str | N
         stored = _stored_items(folder, previous)
         dropped: set[int] = set()
         for given in paths:
-            whole = absolute(Path(given))
-            found = [item.id for path, item in stored.items() if Path(path) == whole or whole in Path(path).parents]
+            whole = str(absolute(Path(given)))
+            below = os.path.join(whole, "")
+            if whole in stored:
+                found = [stored[whole].id]
+            else:
+                found = [item.id for path, item in stored.items() if path.startswith(below)]
             if not found:
                 raise UserError(f"{folder} has no image {given}, and none below it; nothing was removed.")
             dropped.update(found)
@@ -256,7 +260,7 @@ def _plan_addition(stored: dict[str, _Stored], images: Sequence[ListedImage], ch
 
 
 def _gone(paths: Sequence[str], taken: set[str]) -> str | None:
-    return next((path for path in paths if path not in taken and not Path(path).exists()), None)
+    return next((path for path in paths if path not in taken and is_gone(path)), None)
 
 
 def _write(

@@ -22,7 +22,7 @@ from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.serving.search.gallery import Gallery, Hit, Item, Sample, check_queries, exact_nearest
 from ccp_dml.serving.search.index import SearchIndex
 from ccp_dml.serving.search.index_store import PinnedModel, is_index
-from ccp_dml.serving.search.where import Value, as_milvus, parse_where
+from ccp_dml.serving.search.where import Value, as_milvus, parse_where, passed_over
 
 ABOUT = "_about"
 BATCH = 500
@@ -150,6 +150,10 @@ class MilvusGallery:
         values: dict[str, list[Value]] = self._details()["values"]
         return {name: found if len(found) <= limit else [] for name, found in values.items()}
 
+    def notes_on(self, where: str) -> list[str]:
+        # The engine keeps values of attributes with few different ones only; about the others there is no note.
+        return passed_over(parse_where(where, self._attribute_names), self._details()["values"])
+
     def _details(self) -> Any:
         rows = self.client.query(
             self.collection + ABOUT, filter=f"id >= 1 and id <= {self._pieces}", output_fields=["text"]
@@ -202,6 +206,7 @@ def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | Non
     _make_description(client, name)
     _write_about(client, name, index, is_complete=False)
     _make_collection(client, name, index.model.dim)
+    client.load_collection(name)  # an engine that was started again holds it, but answers no question about it
     ids = index.ids.tolist()
     sent, done = 0, 0
     for part in _parts(ids):

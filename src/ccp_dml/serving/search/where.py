@@ -7,13 +7,15 @@
     name       := letters, digits and _ . - after a letter, or anything between backquotes: `body mass`
     value      := "text" | 'text' | number
 
-Texts are compared with texts and numbers with numbers; an image without the attribute satisfies no comparison.
+Texts are compared with texts and numbers with numbers; an image without the attribute satisfies no comparison. A
+relative path starts at the present folder.
 Nothing a user writes becomes part of a statement: SQLite gets values and names as parameters, and for Milvus, which
 takes no parameters everywhere, texts are quoted and control characters refused.
 """
 
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NoReturn
@@ -24,6 +26,7 @@ Value = str | float | int
 COLUMNS = {"label": "label", "class": "label", "path": "path"}
 """Names that are not attributes, and the column each stands for."""
 MOST_PARTS = 100  # comparisons in one condition: more than anybody writes, less than SQLite can nest
+MOST_VALUES = 10_000  # values in one condition: SQLite takes 32,766 parameters
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -68,6 +71,12 @@ def parse_where(text: str, attributes: Sequence[str] | None = None) -> Condition
     found = list(_comparisons(condition))
     if len(found) > MOST_PARTS:
         raise UserError(f"The condition has {len(found)} comparisons; at most {MOST_PARTS} are read.")
+    values = sum(len(comparison.values) for comparison in found)
+    if values > MOST_VALUES:
+        raise UserError(
+            f"The condition names {values:,} values; at most {MOST_VALUES:,} are read. Put what these images have in "
+            "common into a column of a table, and compare that."
+        )
     if attributes is not None:
         known = [*dict.fromkeys(COLUMNS), *attributes]
         for comparison in found:
@@ -78,6 +87,28 @@ def parse_where(text: str, attributes: Sequence[str] | None = None) -> Condition
     return condition
 
 
+def passed_over(condition: Condition, stored: Mapping[str, Sequence[Value]]) -> list[str]:
+    """Say which comparisons can miss images because of types, given values that the attributes have."""
+    notes = []
+    for comparison in _comparisons(condition):
+        name = comparison.name
+        asked_texts, asked_numbers = _by_type(comparison.values)
+        texts, numbers = _by_type(stored.get(name, ()))
+        if name in COLUMNS and asked_numbers:
+            notes.append(f"`{name}` is text, which never equals a number: write '{asked_numbers[0]}' in quotes.")
+        elif texts and not asked_texts:
+            notes.append(
+                f"`{name}` is text with some images, such as {texts[0]!r}, which no comparison with a number finds; "
+                "compare it with texts in quotes as well."
+            )
+        elif numbers and not asked_numbers:
+            notes.append(
+                f"`{name}` is a number with some images, such as {numbers[0]}, which no comparison with a text finds; "
+                "compare it with numbers, without quotes, as well."
+            )
+    return list(dict.fromkeys(notes))
+
+
 def as_sql(condition: Condition) -> tuple[str, list[Value]]:
     """Write an expression over the tables `items` and `attributes`, and its parameters."""
     if isinstance(condition, Junction):
@@ -86,11 +117,11 @@ def as_sql(condition: Condition) -> tuple[str, list[Value]]:
     column = COLUMNS.get(condition.name)
     subject = "value" if column is None else f"items.{column}"
     tests, parameters = [], []
-    for value in condition.values:
-        kind = "= 'text'" if isinstance(value, str) else "IN ('integer', 'real')"
-        sign = "=" if condition.sign == "in" else condition.sign
-        tests.append(f"(typeof({subject}) {kind} AND {subject} {sign} ?)")
-        parameters.append(value)
+    for kind, values in zip(("= 'text'", "IN ('integer', 'real')"), _by_type(condition.values), strict=True):
+        if values:
+            marks = f"IN ({','.join('?' * len(values))})" if condition.sign == "in" else f"{condition.sign} ?"
+            tests.append(f"(typeof({subject}) {kind} AND {subject} {marks})")
+            parameters += values
     test = f"({' OR '.join(tests)})"
     if column is not None:
         return test, parameters
@@ -116,6 +147,19 @@ def as_milvus(condition: Condition) -> str:
         else:
             tests.append(f"{subject} {'==' if condition.sign in ('=', 'in') else condition.sign} {written}")
     return f"({' or '.join(tests)})"
+
+
+def _by_type(values: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+    """Part texts and numbers."""
+    texts: list[Value] = [value for value in values if isinstance(value, str)]
+    return texts, [value for value in values if not isinstance(value, str)]
+
+
+def _as_stored(name: str, value: Value) -> Value:
+    """Spell a path as indexes have it, from the root; results show it from the present folder on."""
+    if COLUMNS.get(name) != "path" or not isinstance(value, str):
+        return value
+    return os.path.abspath(os.path.expanduser(value))
 
 
 def _quoted(text: str) -> str:
@@ -174,12 +218,12 @@ class _Reader:
             while self.take("sign", ","):
                 values.append(self.value())
             self.need(")")
-            return Comparison(name, "in", tuple(values))
+            return Comparison(name, "in", tuple(_as_stored(name, value) for value in values))
         sign = self.peek()
         if sign is None or sign.kind != "sign" or sign.text in "(),":
             self.fail("one of = != < <= > >= in")
         self.place += 1
-        return Comparison(name, _SAME_SIGN.get(sign.text, sign.text), (self.value(),))
+        return Comparison(name, _SAME_SIGN.get(sign.text, sign.text), (_as_stored(name, self.value()),))
 
     def value(self) -> Value:
         token = self.peek()
