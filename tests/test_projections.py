@@ -508,7 +508,7 @@ def test_an_anchor_stays_where_it_is_when_the_weights_it_was_taken_from_learn():
 
 
 def test_any_kind_of_number_is_a_score_and_the_state_can_be_read_without_unpickling():
-    scores = [np.float64(0.1), np.float32(0.2), torch.tensor(0.3)]
+    scores = [torch.tensor(0.1), np.float32(0.2), np.float64(0.3)]
     script = Script(scores, max_evaluations=3)
     script.projections.run()
     file = io.BytesIO()
