@@ -70,7 +70,7 @@ def benchmark(
     Examples:
 
     - `ccp benchmark mlrc --data glyphs --methods c2,c2-ccp --repeats 2`
-    - `ccp benchmark mlrc --data cub,frozen --methods ms,ms-ccp --plan`
+    - `ccp benchmark mlrc --data glyphs --methods ms,ms-proxy,ms-ccp --plan`
     - `ccp benchmark conventional --data cub --methods c2-ccp --set data.root=DIR`
     """
     from ccp_dml.benchmark.formats import as_terminal, table_values
