@@ -87,8 +87,9 @@ def loss_tables() -> list[str]:
 
 
 def cell(text: str) -> str:
-    """Escape what would end a cell of a Markdown table, and join lines."""
-    return " ".join(text.split()).replace("|", "\\|")
+    """Escape what would end a cell of a Markdown table, and join lines; inside of `code` a bar ends nothing."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if place % 2 else part.replace("|", "\\|") for place, part in enumerate(parts))
 
 
 # Recipes
@@ -142,7 +143,7 @@ def parameter_row(parameter: click.Parameter) -> str:
     meaning = cell(getattr(parameter, "help", None) or "")
     default = parameter.default if parameter.param_type_name == "option" else None
     stated = "" if default is None or default is False else f" (default: `{default}`)"
-    return f"| `{cell(str(shown).strip())}` | {meaning}{stated} |"
+    return f"| {cell(f'`{str(shown).strip()}`')} | {meaning}{stated} |"
 
 
 # API
