@@ -96,4 +96,7 @@ def test_reference_pages_can_be_made():
     assert "`ccp.pair_weight`" in pages["reference/configuration.md"]
     assert "### c2-ccp-s" in pages["reference/recipes.md"]
     assert "## ccp data prepare" in pages["reference/commands.md"]
+    assert "| `INDEX|URI` | An index" in pages["reference/commands.md"]
+    assert "`v / max(1, ||v||)`" in pages["reference/api/index.md"]
+    assert "| `-k N` | How many images to show. (default: `10`) |" in pages["reference/commands.md"]
     assert "::: ccp_dml.losses.contrastive" in pages["reference/api/losses.md"]

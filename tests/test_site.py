@@ -66,6 +66,8 @@ def test_every_recipe_is_shown(site):
 
 def test_numbers_of_decisions_lead_to_them(site):
     decisions = (site / "decisions.html").read_text(encoding="utf-8")
+    last = max(map(int, re.findall(r'id="d(\d+)"', decisions)))
+    assert f'decisions.html#d{last}">D{last}</a>' in (site / "reference" / "configuration.html").read_text("utf-8")
     linked = {
         number
         for path in site.rglob("*.html")

@@ -47,9 +47,9 @@ def configuration_page() -> str:
     lines = [
         "# Configuration keys",
         "",
-        "Every key of `--set KEY=VALUE`, of a recipe and of a run's `config.toml`. Defaults are those of the MLRC",
-        "protocol; recipes replace them. `ccp config RECIPE... --explain` shows the value in force and who set it. An",
-        "unknown key is an error that names the nearest known one.",
+        "Every key of `--set KEY=VALUE`, of a recipe and of a run's `config.toml`. Defaults are those of the",
+        "[MLRC protocol](../protocol.md); recipes replace them. `ccp config RECIPE... --explain` shows each value of a",
+        "training and which recipe set it. An unknown key is an error that names the nearest known one.",
     ]
     described = describe_keys()
     for section, field in Config.model_fields.items():
@@ -87,8 +87,9 @@ def loss_tables() -> list[str]:
 
 
 def cell(text: str) -> str:
-    """Escape what would end a cell of a Markdown table, and join lines."""
-    return " ".join(text.split()).replace("|", "\\|")
+    """Escape what would end a cell of a Markdown table, and join lines; inside of `code` a bar ends nothing."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if place % 2 else part.replace("|", "\\|") for place, part in enumerate(parts))
 
 
 # Recipes
@@ -99,9 +100,9 @@ def recipes_page() -> str:
     lines = [
         "# Recipes",
         "",
-        "A recipe is a TOML file of settings. Recipes are layered left to right, `--set` last: `ccp train cub c2-ccp`",
-        "takes the data set's values, then the method's. `[losses.NAME]` holds a data set's values for a loss that a",
-        "later recipe may choose. A recipe of your own is named by its path.",
+        "A recipe is a TOML file of settings. `ccp train cub c2-ccp` takes the data set's values, then the method's;",
+        "what stands further right wins, and `--set` wins over all. A table `[losses.NAME]` holds values that apply",
+        "only if a later recipe chooses that loss. A recipe of your own is named by its path.",
     ]
     for kind in RECIPE_KINDS:
         title, purpose = KIND_TITLES[kind]
@@ -120,9 +121,9 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "",
-        "`ccp COMMAND --help` says the same. Exit codes: 0 done, 2 a user's mistake (one sentence on standard error),",
-        "130 interrupted and resumable, 1 anything else. With `--json`, standard output is one JSON document and",
-        "nothing else.",
+        "Every command with its options, as `ccp COMMAND --help` shows them. Exit codes: 0 done, 2 a user's mistake",
+        "(one sentence on standard error), 130 interrupted (the same command goes on), 1 anything else. With `--json`,",
+        "standard output is one JSON document and nothing else.",
     ]
     return "\n".join([*lines, *describe_command(typer.main.get_command(app), "ccp")]) + "\n"
 
@@ -139,7 +140,10 @@ def describe_command(command: click.Command, name: str) -> list[str]:
 def parameter_row(parameter: click.Parameter) -> str:
     metavar = parameter.metavar or ""
     shown = " ".join([*parameter.opts, metavar]) if parameter.param_type_name == "option" else metavar or parameter.name
-    return f"| `{cell(str(shown).strip())}` | {cell(getattr(parameter, 'help', None) or '')} |"
+    meaning = cell(getattr(parameter, "help", None) or "")
+    default = parameter.default if parameter.param_type_name == "option" else None
+    stated = "" if default is None or default is False else f" (default: `{default}`)"
+    return f"| {cell(f'`{str(shown).strip()}`')} | {meaning}{stated} |"
 
 
 # API

@@ -26,7 +26,7 @@ DECISIONS = "decisions.md"
 
 BLOCK_FORMULA = re.compile(r'<div class="arithmatex">\\\[(.*?)\\\]</div>', re.DOTALL)
 INLINE_FORMULA = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
-DECISION = re.compile(r"\bD([1-9]|[12]\d|3[01])\b")
+DECISION = re.compile(r"\bD([1-9]\d?)\b")
 TAG = re.compile(r"(<[^>]+>)")
 NO_LINKS_INSIDE = ("a", "code", "pre", "math", "h1", "h2", "h3", "h4", "script", "style", "svg")
 

@@ -14,17 +14,20 @@ if TYPE_CHECKING:
 
 
 def cache(
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="An entry, by the beginning of its name.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove the entry, or all entries.")] = False,
+    key: Annotated[
+        str | None, typer.Argument(metavar="[KEY]", help="Only entries whose name begins with this.")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the entries shown; without KEY, all.")] = False,
     folder: Annotated[
         Path | None,
         typer.Option("--folder", metavar="DIR", help="The feature cache that run.cache names; default: the user's."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show, or clear, the feature cache: what frozen backbones have computed. It is computed again when it is needed.
+    """Show or clear the feature cache: what frozen backbones have computed.
 
-    (The image cache, images resized once, lies in the folder of its data set; `ccp data prepare --cache` makes it.)
+    What is cleared is computed again when a run needs it. Images resized once by `ccp data prepare --cache` lie in the
+    folder of their data set instead.
 
     Examples:
 

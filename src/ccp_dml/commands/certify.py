@@ -15,21 +15,35 @@ def certify(
     as_json: Json = False,
     beta: Annotated[
         float | None,
-        typer.Option(help="Distance that should separate pairs of one class from others; default: the loss's own."),
+        typer.Option(
+            metavar="DISTANCE",
+            help="Distance that should separate pairs of one class from others; default: the loss's own.",
+        ),
     ] = None,
     alpha: Annotated[
-        float | None, typer.Option(help="Margin on either side of beta, for Markov's bound; default: the loss's own.")
+        float | None,
+        typer.Option(
+            metavar="MARGIN", help="Margin on either side of beta, for Markov's bound; default: the loss's own."
+        ),
     ] = None,
-    false_match_rate: Annotated[float, typer.Option(help="Wanted rate to choose a threshold for.")] = 0.01,
+    false_match_rate: Annotated[
+        float,
+        typer.Option(
+            metavar="RATE", help="Choose the distance up to which at most this share of different pairs match."
+        ),
+    ] = 0.01,
     pairs: Annotated[
-        int, typer.Option(help="Independent pairs of each kind, at most; twice as many images of a set are embedded.")
+        int,
+        typer.Option(
+            metavar="N", help="Independent pairs of each kind, at most; twice as many images of a set are embedded."
+        ),
     ] = 2000,
-    confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Draws images and pairs.")] = 0,
+    confidence: Annotated[float, typer.Option(metavar="SHARE", help="Confidence of every interval.")] = 0.95,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed for the draw of images and pairs.")] = 0,
     settings: MovedFiles = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Say how often pairs lie on the wrong side of a distance, how sure that is, and which distance to use.
+    """Say up to which distance two images are the same class, how often that is wrong, and how sure it is.
 
     Examples:
 

@@ -24,10 +24,10 @@ def config(
     settings: Settings = None,
     as_json: Json = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say what every key means and who set it, also of unset keys.")
+        bool, typer.Option("--explain", help="For every key: what it means, its value, and which recipe set it.")
     ] = False,
 ) -> None:
-    """Show the resolved configuration; nothing is trained. A key or section in place of a recipe is explained.
+    """Show the settings that a training would have, or explain a key; nothing is trained.
 
     Examples:
 

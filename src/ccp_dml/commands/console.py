@@ -100,14 +100,17 @@ Recipes = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="DATA [MODE] METHOD",
-        help="Recipes by name (`ccp list recipes`) or TOML files, layered left to right.",
+        help="Names (`ccp list recipes`) or TOML files of your own; what stands further right wins.",
         autocompletion=complete_recipe,
     ),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.", autocompletion=complete_setting
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one setting (`ccp config KEY` explains it); may be repeated.",
+        autocompletion=complete_setting,
     ),
 ]
 MovedFiles = Annotated[
@@ -115,15 +118,15 @@ MovedFiles = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Say where a file of the run is now, as in model.weights=FILE or data.root=DIR; may be repeated.",
+        help="Where a file of the run is now, if it has moved: model.weights=FILE, data.root=DIR; may be repeated.",
         autocompletion=complete_setting,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 TrustCode = Annotated[
-    bool, typer.Option("--trust-code", help="Run the code of others that the run was trained with; read it first.")
+    bool, typer.Option("--trust-code", help="Let code that the run brings along be run; read it first.")
 ]
-Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N.")]
+Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where to compute: auto, cpu, cuda or cuda:N.")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that `ccp train` wrote.")]
 
 

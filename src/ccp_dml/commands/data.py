@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ccp_dml.commands.console import Json, err, out, print_json
+from ccp_dml.commands.console import Group, Json, err, out, print_json
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
     from ccp_dml.data.published.published_set import Published
     from ccp_dml.data.published.verification import Verification
 
-data_app = typer.Typer(help="Bring published data sets into a folder; check them and your own.", no_args_is_help=True)
+data_app = typer.Typer(
+    cls=Group, help="Check your own images, or bring a published data set into a folder.", no_args_is_help=True
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="cub, cars196, sop, inshop or mnist.")]
 Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="The data set's folder: data.root in training.")]
@@ -123,7 +125,7 @@ def check(
         typer.Option("--root", metavar="DIR", help="Where paths of a table start, if not beside it: data.root."),
     ] = None,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a page.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file of another program.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that this program has not written.")] = False,
     as_json: Json = False,
 ) -> None:
     """Look your own images over: classes, sizes, broken files, copies, leakage between the halves.

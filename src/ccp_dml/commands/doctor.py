@@ -36,9 +36,10 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Examine installation, devices, threads, memory, disk and weights at hand, and the files of runs; a few seconds.
+    """Check the installation, the machine and, if named, the files of runs.
 
-    Exits with 2 if something needs attention.
+    It looks at packages, devices, threads, memory, disk and downloaded weights, in a few seconds. It exits with 2 if
+    something needs attention.
 
     Examples:
 

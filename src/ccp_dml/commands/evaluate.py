@@ -15,14 +15,16 @@ def evaluate(
     ],
     as_json: Json = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Score the untrained backbone of the given recipes instead of runs.")
+        bool,
+        typer.Option("--raw", help="Score the backbone of the given recipes before any training, instead of runs."),
     ] = False,
     settings: Settings = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Score runs on the test half; several also in the mean (separated) and as an ensemble (concatenated).
+    """Score runs on their test classes.
 
-    With --set a run finds what has moved since it was trained: `--set data.root=DIR`.
+    Several runs also get their mean (separated) and the score of their ensemble (concatenated). If the data have moved
+    since training, say where they are: `--set data.root=DIR`.
 
     Examples:
 

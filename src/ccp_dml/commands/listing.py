@@ -32,13 +32,13 @@ class Kind(StrEnum):
 
 
 def list_things(
-    kind: Annotated[Kind, typer.Argument(help=f"What to list: {', '.join(Kind)}.")],
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"What to list: {', '.join(Kind)}.")],
     part: Annotated[
         str | None, typer.Argument(metavar="[PART]", help="Only names that contain this, such as resnet.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what there is to choose from.
+    """List what there is to choose from: data sets, modes, methods, losses, backbones, recipes, studies.
 
     Examples:
 

@@ -19,9 +19,9 @@ def report(
             help="The page; default: report.html in the run's folder, of several runs in this folder.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file of another program.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that this program has not written.")] = False,
 ) -> None:
-    """Write a self-contained page about one run, comparing several, or about a benchmark's folder.
+    """Write one page that works offline: about a run, several runs side by side, or a benchmark's folder.
 
     Examples:
 

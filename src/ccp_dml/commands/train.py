@@ -33,24 +33,34 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Same as --set run.seed=N.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --out exactly where it stopped.")
+        bool, typer.Option("--resume", help="Continue the run in --out where it stopped, with the same result.")
     ] = False,
     processes: Annotated[
         int | None,
         typer.Option(
-            "--processes", metavar="N", min=1, help="Train the one network over N processes, one per GPU or some cores."
+            "--processes",
+            metavar="N",
+            min=1,
+            help="Train one network with N processes: one per GPU, or sharing the cores.",
         ),
     ] = None,
     max_restarts: Annotated[
-        int, typer.Option("--max-restarts", metavar="N", min=0, help="With --processes: go on after up to N crashes.")
+        int,
+        typer.Option("--max-restarts", metavar="N", min=0, help="With --processes: start again after up to N crashes."),
     ] = 0,
     final: Annotated[
         Path | None,
-        typer.Option("--final", metavar="RUN", help="Train on every class with what RUN has found; nothing is scored."),
+        typer.Option(
+            "--final", metavar="RUN", help="Train on all classes with the settings and best length of RUN; no score."
+        ),
     ] = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Train one network, score it on unseen classes, write a report.
+
+    DATA is what to train on: folder (one folder of images per class), csv, features or a published data set. MODE is
+    how much of the network learns: frozen, top, finetune or scratch. METHOD is the loss and what it compares images
+    with: c2-ccp is a good start.
 
     Examples:
 
@@ -58,7 +68,7 @@ def train(
     - `ccp train folder frozen c2-ccp --set data.root=photos`
     - `ccp train --resume --out runs/first`
     - `ccp train --final runs/first --out runs/production`
-    - `ccp train cub c2-ccp --set data.root=DIR --processes 4 --out runs/four`; under torchrun, it joins its processes
+    - `ccp train cub c2-ccp --set data.root=DIR --processes 4 --out runs/four`
     """
     from ccp_dml.foundation.launcher import run_together
     from ccp_dml.foundation.process_group import started_together

@@ -28,7 +28,10 @@ class ProtocolName(StrEnum):
 
 
 def benchmark(
-    protocol: Annotated[ProtocolName, typer.Argument(help="How to train, select and report: mlrc or conventional.")],
+    protocol: Annotated[
+        ProtocolName,
+        typer.Argument(metavar="PROTOCOL", help="mlrc: four folds at 128-D; conventional: one network at 512-D."),
+    ],
     data: Annotated[
         str,
         typer.Option(
@@ -40,7 +43,9 @@ def benchmark(
     methods: Annotated[
         str, typer.Option("--methods", metavar="A,B,...", help="Method recipes; see `ccp list methods`.")
     ],
-    repeats: Annotated[int, typer.Option("--repeats", min=1, metavar="N", help="Train everything N times.")] = 1,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, metavar="N", help="Train everything N times, with other seeds.")
+    ] = 1,
     out_folder: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The benchmark's folder; default runs/PROTOCOL-DATA.")
     ] = None,
@@ -50,16 +55,22 @@ def benchmark(
     settings: Settings = None,
     paper: Annotated[
         str | None,
-        typer.Option("--paper", metavar="NAME", help="Compare with the paper's cub, cars196, sop or inshop."),
+        typer.Option(
+            "--paper",
+            metavar="NAME",
+            help="Show the paper's scores on cub, cars196, sop or inshop beside data of another name.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare methods under a protocol. The same command continues what was interrupted.
+    """Train several methods under one protocol and compare them in a table.
+
+    Interrupted, the same command goes on where it stopped.
 
     Examples:
 
     - `ccp benchmark mlrc --data glyphs --methods c2,c2-ccp --repeats 2`
-    - `ccp benchmark mlrc --data cub,frozen --methods ms,ms-ccp --plan`
+    - `ccp benchmark mlrc --data glyphs --methods ms,ms-proxy,ms-ccp --plan`
     - `ccp benchmark conventional --data cub --methods c2-ccp --set data.root=DIR`
     """
     from ccp_dml.benchmark.formats import as_terminal, table_values

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ccp_dml.plans.plan import PlannedRun
     from ccp_dml.plans.runner import Failure, Runner
 
-ShowPlan = Annotated[bool, typer.Option("--plan", help="List the runs and what is done; train nothing.")]
+ShowPlan = Annotated[bool, typer.Option("--plan", help="List the runs, their cost and which are done; train nothing.")]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", min=1, metavar="N", help="Runs trained at once; default: one per CUDA device."),

@@ -40,16 +40,21 @@ def study(
         str | None,
         typer.Option("--data", metavar="NAME", help="A data set recipe; default glyphs, for the study mnist MNIST."),
     ] = None,
-    losses: Annotated[str, typer.Option("--loss", metavar="A,B,...", help="c1, c2, ms or triplet.")] = "c2",
+    losses: Annotated[
+        str, typer.Option("--loss", metavar="A,B,...", help="Losses to study: c1, c2, ms, triplet.")
+    ] = "c2",
     repeats: Annotated[
-        int | None, typer.Option("--repeats", min=1, metavar="N", help="Train everything N times, to see the noise.")
+        int | None,
+        typer.Option(
+            "--repeats", min=1, metavar="N", help="Train everything N times, with other seeds, to see what is chance."
+        ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option("--trials", min=1, metavar="N", help="search: points to try in the end.")
+        int | None, typer.Option("--trials", min=1, metavar="N", help="For search: points to try in all.")
     ] = None,
     storage: Annotated[
         str | None,
-        typer.Option("--storage", metavar="FILE|URL", help="search: trials that several machines share."),
+        typer.Option("--storage", metavar="FILE|URL", help="For search: trials that several machines share."),
     ] = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The study's folder; default runs/study-NAME-DATA.")
@@ -63,7 +68,9 @@ def study(
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
-    """Answer one question about the method with figures, a table and a paragraph. The same command continues it.
+    """Answer one question about the method with figures, a table and a paragraph.
+
+    Interrupted, the same command goes on where it stopped.
 
     Examples:
 

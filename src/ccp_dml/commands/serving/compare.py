@@ -14,7 +14,11 @@ def compare(
     second: Annotated[Path, typer.Argument(metavar="B.jpg", help="Another image.")],
     model: Annotated[Path, typer.Option("--model", metavar="RUN", help="The folder of a run, or of `ccp export`.")],
     false_match_rate: Annotated[
-        float | None, typer.Option(help="Of pairs of different classes, how many may be called the same.")
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="Share of different pairs that may be called the same, such as 0.001; default: the certificate's.",
+        ),
     ] = None,
     as_json: Json = False,
     device: Device = "auto",

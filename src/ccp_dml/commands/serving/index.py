@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccp_dml.commands.console import (
+    Device,
     Group,
     Json,
     MovedFiles,
@@ -46,7 +47,6 @@ Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="A folder that `cc
 ModelOption = Annotated[
     Path | None, typer.Option("--model", metavar="MODEL", help="Where the index's model is now, if it has moved.")
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 
 
 @index_app.command(DEFAULT)
@@ -136,8 +136,13 @@ def refresh(
 @index_app.command()
 def remove(
     folder: Folder,
-    images: Annotated[list[Path] | None, typer.Argument(metavar="[IMAGES]...", help="Files or folders.")] = None,
-    where: Annotated[str | None, typer.Option(help="A condition, such as 'year < 2010'.")] = None,
+    images: Annotated[
+        list[Path] | None, typer.Argument(metavar="[IMAGES]...", help="Files or folders to remove.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="CONDITION", help="Remove all images for which this holds, such as 'year < 2010'."),
+    ] = None,
 ) -> None:
     """Remove images from an index; the files stay.
 

@@ -7,8 +7,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ccp_dml.commands.console import Json, MovedFiles, TrustCode, out, print_json
-from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
+from ccp_dml.commands.console import Device, Json, MovedFiles, TrustCode, out, print_json
+from ccp_dml.commands.serving.index import ModelOption, load_pinned, warn
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,17 +18,25 @@ if TYPE_CHECKING:
 def search(
     index: Annotated[str, typer.Argument(metavar="INDEX|URI", help="An index's folder, or where it was pushed to.")],
     query: Annotated[Path, typer.Argument(metavar="IMAGE", help="The picture to search with.")],
-    k: Annotated[int, typer.Option("-k", help="How many results.", min=1)] = 10,
+    k: Annotated[int, typer.Option("-k", metavar="N", help="How many images to show.", min=1)] = 10,
     where: Annotated[
-        str | None, typer.Option(help="""A condition, such as 'species = "wren" and year > 2010'.""")
+        str | None,
+        typer.Option(
+            metavar="CONDITION", help="""Search only images for which this holds: 'species = "wren" and year > 2010'."""
+        ),
     ] = None,
     within: Annotated[
         float | None,
-        typer.Option(metavar="FALSE_MATCH_RATE", help="Only results that the certificate calls the same at this rate."),
+        typer.Option(
+            metavar="FALSE_MATCH_RATE",
+            help="Show only images of the same class, with at most this rate of false matches, such as 0.01.",
+        ),
     ] = None,
     as_json: Json = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page with pictures.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let the page replace a file of another program.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let --html replace a file that this program has not written.")
+    ] = False,
     model: ModelOption = None,
     device: Device = "auto",
     settings: MovedFiles = None,

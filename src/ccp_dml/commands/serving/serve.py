@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import MovedFiles, TrustCode, out
-from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
+from ccp_dml.commands.console import Device, MovedFiles, TrustCode, out
+from ccp_dml.commands.serving.index import ModelOption, load_pinned, warn
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,11 +26,15 @@ def serve(
     what: Annotated[
         str, typer.Argument(metavar="MODEL|INDEX", help="A model, an index, or the address an index was pushed to.")
     ],
-    host: Annotated[str, typer.Option(help="Who may call: 127.0.0.1 is this machine alone, 0.0.0.0 anybody.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    map_kind: Annotated[str, typer.Option("--map", metavar="tsne|pca", help="How the map is drawn.")] = "tsne",
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Who may call: 127.0.0.1 is this machine alone, 0.0.0.0 anybody.")
+    ] = ("127.0.0.1"),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="The port to listen on; 0 takes a free one.")
+    ] = 8000,
+    map_kind: Annotated[
+        str, typer.Option("--map", metavar="tsne|pca", help="How the page's map of all images is drawn.")
+    ] = "tsne",
     model: ModelOption = None,
     device: Device = "auto",
     settings: MovedFiles = None,
