@@ -77,6 +77,16 @@ def refuse_other_data(runs: Sequence[PlannedRun]) -> None:
             Logbook.reopen(run.folder).pin_data(load_data(run.config.data).digest)
 
 
+def have_moved(runs: Sequence[PlannedRun]) -> bool:
+    """Tell whether the data of a run that has begun were elsewhere than they are now."""
+
+    def place(data: DataConfig) -> tuple[object, object]:
+        return data.root, data.path
+
+    begun = (run for run in runs if state_of(run.folder).state != "open")
+    return any(place(Logbook.reopen(run.folder).config().data) != place(run.config.data) for run in begun)
+
+
 def refuse_other_backbones(runs: Sequence[PlannedRun]) -> None:
     """Raise if a run was begun with other weights than its frozen backbone has now: a table would mix the two."""
     frozen = FrozenFeatures()
