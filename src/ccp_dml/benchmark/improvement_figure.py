@@ -29,16 +29,19 @@ class Improvement:
 
 
 def improvements(table: BenchmarkTable, place: int) -> list[Improvement]:
-    """Compare each variant with its plain loss by the column at `place`, where the table has both."""
+    """Compare each variant with its plain loss by the column at `place`, where the table has both.
+
+    The gain is that of pairs of runs: a run that one of the two lacks must not look like a gain of the other.
+    """
     cells = {row.method: row.cells[place] for row in table.rows}
     found = []
     for base in BASES:
         for variant in VARIANTS:
             plain, better = cells.get(base), cells.get(base + variant)
-            if plain is None or better is None or plain.score.mean == 0:
+            if plain is None or better is None or better.difference is None or plain.score.mean == 0:
                 continue
             paper = better.paper / plain.paper - 1 if better.paper is not None and plain.paper else None
-            found.append(Improvement(base, variant, better.score.mean / plain.score.mean - 1, paper))
+            found.append(Improvement(base, variant, better.difference.mean / plain.score.mean, paper))
     return found
 
 
