@@ -10,7 +10,9 @@ from ccp_dml.config.readers import CHOSEN_WITH, READERS, reads, refuse_disorder,
 from ccp_dml.config.recipes import recipe_layers, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
+from ccp_dml.records import layout
 from ccp_dml.records.code_copies import GROUPS, same_class
+from ccp_dml.records.documents import read_json
 from ccp_dml.records.evaluation_log import EvaluationLog
 from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_DATA_ARE, Logbook
 from ccp_dml.records.run_folder import is_finished, is_run
@@ -99,6 +101,12 @@ def state_of(folder: Path) -> RunState:
     if not is_run(folder):
         return RunState("open", 0)
     return RunState("done" if is_finished(folder) else "partly", EvaluationLog(folder).last_step())
+
+
+def incomplete_data(runs: Sequence[PlannedRun]) -> list[str]:
+    """Say how the data set of finished runs differs from what was published."""
+    outlines = [read_json(run.folder / layout.OUTLINE) or {} for run in runs if is_finished(run.folder)]
+    return list(dict.fromkeys(f"Incomplete data: {text}." for one in outlines for text in one.get("incomplete") or []))
 
 
 def refuse_other_settings(runs: Sequence[PlannedRun]) -> None:
