@@ -21,7 +21,7 @@ from ccp_dml.reports.figures.figure import (
     Surface,
     Symbol,
 )
-from ccp_dml.reports.figures.palette import COLOUR_MAP, variable
+from ccp_dml.reports.figures.palette import COLOUR_MAP, dashes, variable
 
 Trace = dict[str, Any]
 
@@ -73,6 +73,10 @@ def line_layout(panel: Lines, layout: dict[str, Any]) -> dict[str, Any]:
             for mark in panel.marks
         ]
     return layout
+
+
+def dash_of(style: int) -> str:
+    return ",".join(f"{length}px" for length in dashes(style)) or "solid"
 
 
 def mark_colour(mark: Mark) -> str:
@@ -143,7 +147,7 @@ def line_traces(panel: Lines) -> list[Trace]:
             "name": line.label,
             "x": list(line.x),
             "y": list(line.y),
-            "line": {"color": variable(line.style), "width": 2},
+            "line": {"color": variable(line.style), "width": 2, "dash": dash_of(line.style)},
             "marker": {"color": variable(line.style)},
             "error_y": error_bars(line.spread),
             "hovertemplate": f"%{{x:,g}}: {value}",
