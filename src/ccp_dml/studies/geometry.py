@@ -20,17 +20,15 @@ from ccp_dml.reports.figures.map_panels import class_points
 from ccp_dml.reports.words import difference_text
 from ccp_dml.studies.embedding_geometry import SIDES, Geometry, is_measured, measure, read_geometry, write_geometry
 from ccp_dml.studies.request import StudyRequest
-from ccp_dml.studies.spread import at, difference
+from ccp_dml.studies.spread import at, difference, in_paragraphs
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
     Study,
     StudyPlan,
-    finished_runs,
     fixed_plan,
     plan_variants,
     train_all,
-    unfinished_note,
 )
 from ccp_dml.studies.workbench import Workbench
 
@@ -97,16 +95,14 @@ def train(request: StudyRequest, folder: Path, plan: StudyPlan, runner: Runner, 
     return failures
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
-    runs = finished_runs(plan)
+def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion | None:
     states = measured_states(folder, runs)
     if not states:
         return None
     return Conclusion(
         rows=[row(state, side) for state in states for side in SIDES],
         figures=[*(tsne_figure(states, side) for side in SIDES), bar_figure(states)],
-        paragraph=" ".join(sentence for loss in request.losses for sentence in sentences(loss, runs, states)),
-        notes=unfinished_note(plan, runs),
+        paragraph=in_paragraphs(sentences(loss, runs, states) for loss in request.losses),
     )
 
 

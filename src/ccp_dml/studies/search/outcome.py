@@ -220,8 +220,6 @@ def notes(trials: Sequence[FrozenTrial], owner: str | None) -> list[str]:
     told = [f"Trial {trial.number} failed: {trial.user_attrs[ERROR]}" for trial in trials if ERROR in trial.user_attrs]
     if elsewhere:
         told.append(f"{len(elsewhere)} trial(s) run on another machine, or did when it stopped.")
-    if len(running) > len(elsewhere):
-        told.append(f"{len(running) - len(elsewhere)} trial(s) were interrupted; the same command goes on with them.")
     return told
 
 
