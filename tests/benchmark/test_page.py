@@ -106,6 +106,12 @@ def test_cost_is_per_method(folder: Path) -> None:
     assert re.search(r"c2-ccp 67\.6 ms 0\.99 × 2,000 1\.00 ×", cost)  # noqa: RUF001
 
 
+def test_a_run_that_was_cut_short_is_not_in_the_cost_of_its_method(folder: Path) -> None:
+    log = folder / "c2" / "repeat0" / "fold1" / "metrics.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:5]))
+    assert re.search(r"c2 68\.0 ms 2,000", words(page(folder), "cost"))
+
+
 def test_an_interrupted_benchmark_has_no_table_but_a_page(folder: Path) -> None:
     (folder / "table.json").unlink()
     outcome = words(page(folder), "outcome")

@@ -127,8 +127,8 @@ def mean_curve(runs: Sequence[RunFolder], key: str) -> list[tuple[float, float]]
 
 
 def cost(benchmark: BenchmarkFolder) -> Section | None:
-    """Show the mean cost of a run of each method, and ratios to the first method."""
-    methods = benchmark.methods()
+    """Show the mean cost of a finished run of each method, and ratios to the first method."""
+    methods = {method: [run for run in runs if run.finished] or runs for method, runs in benchmark.methods().items()}
     return cost_table({method: Cost.mean([Cost.of(run) for run in runs]) for method, runs in methods.items()})
 
 

@@ -199,6 +199,9 @@ def test_selection_on_the_test_classes_is_marked_everywhere(features, tmp_path, 
     assert result["selected_on"] == "test"
     assert "test classes" in (out / "c2" / "repeat0" / "report.html").read_text()
     assert [row["metric"] for row in rows(out)][:2] == ["recall_at_1", "recall_at_2"]
+    capfd.readouterr()
+    assert main(benchmark(features, out, "c2", "--json", protocol="conventional", settings=settings)) == 0
+    assert f"* {mark}" in json.loads(capfd.readouterr().out)["notes"]
 
 
 @pytest.mark.parametrize(
