@@ -181,3 +181,26 @@ def test_a_table_that_is_older_than_its_runs_is_said_to_be(folder: Path, write_r
     shutil.rmtree(folder / "c2" / "repeat0" / "fold1")
     write_run(folder / "c2" / "repeat0" / "fold1", is_ccp=False, finished=True)
     assert "older" not in words(page(folder), "outcome")
+
+
+def test_a_method_that_failed_altogether_hides_nothing_of_the_others(folder: Path) -> None:
+    methods = ["broken", *REQUEST["methods"]]
+    table = build_table(results(), methods, title="three")
+    assert headline(table)["method"] == "c2-ccp"
+    write_tables(folder, table)
+    (folder / "benchmark.toml").write_text(tomli_w.dumps({**REQUEST, "methods": ["broken.toml", *REQUEST["methods"]]}))
+    begun = folder / "broken" / "repeat0" / "fold0"
+    begun.mkdir(parents=True)
+    (begun / "config.toml").write_text("")
+    cost = words(page(folder), "cost")
+    assert "The time per step is of training alone" in cost
+    assert "broken" not in cost
+    assert re.search(r"c2-ccp 67\.6 ms 0\.99 ×", cost), "the ratio is to the first method that has a time"  # noqa: RUF001
+
+
+def test_classes_that_selected_are_not_called_unseen(folder: Path) -> None:
+    marked = build_table([replace(row, selected_on="test") for row in results()], REQUEST["methods"], title="marked")
+    write_tables(folder, marked)
+    outcome = words(page(folder), "outcome")
+    assert "c2-ccp * has the highest MAP@R on test classes: 25.50" in outcome
+    assert "unseen" not in outcome

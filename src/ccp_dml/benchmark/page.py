@@ -43,6 +43,7 @@ def outcome(benchmark: BenchmarkFolder) -> Section:
         "table": benchmark.table,
         "headline": None if benchmark.table is None else headline(benchmark.table),
         "is_outdated": is_outdated(benchmark),
+        "tested_on": "test classes" if chose_by_test(benchmark) else "unseen classes",
         "finished": finished,
         "runs": len(benchmark.runs),
         "command": benchmark.command(),
@@ -52,6 +53,11 @@ def outcome(benchmark: BenchmarkFolder) -> Section:
         "runs_of": runs_of,
     }
     return Section("outcome", "Outcome", "section_benchmark.html", content)
+
+
+def chose_by_test(benchmark: BenchmarkFolder) -> bool:
+    """Tell whether a method was selected on the test classes: to its selection they are not unseen."""
+    return benchmark.table is not None and any(row.is_marked for row in benchmark.table.rows)
 
 
 def is_outdated(benchmark: BenchmarkFolder) -> bool:
@@ -71,24 +77,25 @@ def headline(table: BenchmarkTable) -> dict[str, Any] | None:
     """Find the best method by MAP@R, and say whether chance may explain that.
 
     Of the columns in which all methods have equally many runs, it is the last one with several pairs, else the last.
-    None where there is none: methods whose runs failed, or embed in other dimensions, cannot be compared.
+    None where there is none: methods some of whose runs failed, or that embed in other dimensions, cannot be compared.
     """
+    rows = [row for row in table.rows if any(row.cells)]  # a method that failed altogether is in the notes
     columns = [
         (column, cells)
         for place, column in enumerate(table.columns)
         if column.metric == "map_at_r"
-        and len(cells := [cell for row in table.rows if (cell := row.cells[place]) is not None]) == len(table.rows)
+        and len(cells := [cell for row in rows if (cell := row.cells[place]) is not None]) == len(rows)
         and len({cell.score.n for cell in cells}) == 1
     ]
-    if not columns or len(table.rows) < 2:
+    if not columns or len(rows) < 2:
         return None
     told = [one for one in columns if one[1][0].score.n > 1]
     column, cells = (told or columns)[-1]
-    row, cell = next((row, cell) for row, cell in zip(table.rows, cells, strict=True) if cell.is_best)
+    row, cell = next((row, cell) for row, cell in zip(rows, cells, strict=True) if cell.is_best)
     if cell.difference is not None:
         verdict = f"Against {cell.baseline}: {difference_text(cell.difference)}."
     else:
-        verdict = against_others(row.method, table.rows, cells)
+        verdict = against_others(row.method, rows, cells)
     return {"method": row.label, "group": column.group, "score": own_score(cell), "verdict": verdict}
 
 

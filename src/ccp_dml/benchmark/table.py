@@ -34,6 +34,7 @@ def build_table(
         for column in columns
         if (found := select(results, method=method, setting=column.setting, dim=column.dim, metric=column.metric))
     }
+    with_results = [method for method in methods if any(row.method == method for row in results)]
     found_in = {column: [score.mean for (_, other), score in scores.items() if other == column] for column in columns}
 
     def pairs(method: str, column: Column) -> dict[tuple[int, int | None], float]:
@@ -46,7 +47,7 @@ def build_table(
         score, example = scores[method, column], select(results, method=method)[0]
         dataset = paper_dataset or example.dataset
         published = paper.paper_score(column.setting, dataset, example.backbone, method, column.metric)
-        baseline = baseline_of(method, methods)
+        baseline = baseline_of(method, with_results)
         difference = None if baseline is None else paired_difference(pairs(method, column), pairs(baseline, column))
         is_best = len(found_in[column]) > 1 and score.mean == max(found_in[column])  # alone, it is compared with none
         return Cell(score, published, is_best, None if difference is None else baseline, difference)

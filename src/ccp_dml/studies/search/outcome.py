@@ -151,7 +151,9 @@ def history_figure(complete: Sequence[FrozenTrial]) -> Figure:
         Line("best so far", numbers, line, 0),
     ]
     panel = Lines("", "trial", ON_VALIDATION, lines, has_markers=True)
-    return Figure("history", "History", "Complete trials in their order; numbers between them were pruned.", [panel])
+    return Figure(
+        "history", "History", "Complete trials in their order; numbers between them were pruned or failed.", [panel]
+    )
 
 
 def score(trial: FrozenTrial) -> float:
