@@ -39,11 +39,12 @@ def write_benchmark_report(benchmark: BenchmarkFolder, out: Path, *, force: bool
 def outcome(benchmark: BenchmarkFolder) -> Section:
     """Show the table and, above it, which method won and by how much."""
     finished = sum(run.finished for run in benchmark.runs.values())
+    rows = benchmark.table.rows if benchmark.table is not None else []
     content = {
         "table": benchmark.table,
         "headline": None if benchmark.table is None else headline(benchmark.table),
         "is_outdated": is_outdated(benchmark),
-        "tested_on": "test classes" if chose_by_test(benchmark) else "unseen classes",
+        "tested_on": "test classes" if any(row.is_marked for row in rows) else "unseen classes",
         "finished": finished,
         "runs": len(benchmark.runs),
         "command": benchmark.command(),
@@ -53,11 +54,6 @@ def outcome(benchmark: BenchmarkFolder) -> Section:
         "runs_of": runs_of,
     }
     return Section("outcome", "Outcome", "section_benchmark.html", content)
-
-
-def chose_by_test(benchmark: BenchmarkFolder) -> bool:
-    """Tell whether a method was selected on the test classes: to its selection they are not unseen."""
-    return benchmark.table is not None and any(row.is_marked for row in benchmark.table.rows)
 
 
 def is_outdated(benchmark: BenchmarkFolder) -> bool:

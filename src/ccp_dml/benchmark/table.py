@@ -7,10 +7,9 @@ from ccp_dml.benchmark.results import ResultRow, select
 from ccp_dml.config.recipes import loss_of
 from ccp_dml.evaluation import paired_difference, spread
 from ccp_dml.records.benchmark_table import SETTING_NAMES, BenchmarkTable, Cell, Column, TableRow
-from ccp_dml.reports.words import difference_text
+from ccp_dml.reports.words import SELECTED_ON_TEST, difference_text
 
 HEADLINE = "map_at_r"
-MARKED = "* selected on the test classes themselves"
 
 
 def build_table(
@@ -85,7 +84,7 @@ def comparisons(columns: Sequence[Column], rows: Sequence[TableRow]) -> list[str
 
 def table_notes(rows: Sequence[TableRow], results: Sequence[ResultRow], paper_dataset: str | None) -> list[str]:
     """Say what a reader must know before comparing with the paper."""
-    notes = [MARKED] if any(row.is_marked for row in rows) else []
+    notes = [SELECTED_ON_TEST] if any(row.is_marked for row in rows) else []
     compared = any(cell is not None and cell.paper is not None for row in rows for cell in row.cells)
     if not compared:
         return notes

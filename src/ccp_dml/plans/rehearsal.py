@@ -79,12 +79,9 @@ def refuse_other_data(runs: Sequence[PlannedRun]) -> None:
 
 def have_moved(runs: Sequence[PlannedRun]) -> bool:
     """Tell whether the data of a run that has begun were elsewhere than they are now."""
-
-    def place(data: DataConfig) -> tuple[object, object]:
-        return data.root, data.path
-
-    begun = (run for run in runs if state_of(run.folder).state != "open")
-    return any(place(Logbook.reopen(run.folder).config().data) != place(run.config.data) for run in begun)
+    begun = [run for run in runs if state_of(run.folder).state != "open"]
+    places = [(Logbook.reopen(run.folder).config().data, run.config.data) for run in begun]
+    return any((before.root, before.path) != (now.root, now.path) for before, now in places)
 
 
 def refuse_other_backbones(runs: Sequence[PlannedRun]) -> None:

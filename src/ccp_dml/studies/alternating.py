@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 
 from ccp_dml.config.recipes import ALONE, CCP, PROXY
-from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, HistogramGroup, Panel
+from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, Panel
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, curves_figure, in_paragraphs, mean_score, sd_score, variants_in_words
 from ccp_dml.studies.study import (
@@ -59,9 +59,7 @@ def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figur
         if lengths:
             width = of_loss[0].folder.settings()["train.evaluate_every"]
             title = f"{loss + CCP}: {len(lengths)} problems of {len(of_loss)} run(s)"
-            panels.append(
-                Histogram(title, "steps in a problem", "problems", [HistogramGroup(loss, lengths, style)], width)
-            )
+            panels.append(Histogram(title, "steps in a problem", "problems", lengths, width, style))
     caption = (
         "Problems that came to their own end: not the one that the run's end cut short, nor a start without proxies."
     )

@@ -128,7 +128,7 @@ def traces_of(panel: Panel) -> list[Trace]:
         case Bars():
             return bar_traces(panel)
         case Histogram():
-            return histogram_traces(panel)
+            return [histogram_trace(panel)]
         case HeatMap():
             return [heat_map_trace(panel)]
         case Scatter():
@@ -211,20 +211,16 @@ def bar_traces(panel: Bars) -> list[Trace]:
     return traces
 
 
-def histogram_traces(panel: Histogram) -> list[Trace]:
+def histogram_trace(panel: Histogram) -> Trace:
     edges = panel.bin_edges()
-    return [
-        {
-            "type": "histogram",
-            "name": group.label,
-            "x": list(group.values),
-            "xbins": {"start": edges[0], "end": edges[-1], "size": panel.bin_width},
-            "autobinx": False,
-            "marker": {"color": variable(group.style)},
-            "hovertemplate": "%{x}: %{y}",
-        }
-        for group in panel.groups
-    ]
+    return {
+        "type": "histogram",
+        "x": list(panel.values),
+        "xbins": {"start": edges[0], "end": edges[-1], "size": panel.bin_width},
+        "autobinx": False,
+        "marker": {"color": variable(panel.style)},
+        "hovertemplate": "%{x}: %{y}<extra></extra>",
+    }
 
 
 def heat_map_trace(panel: HeatMap) -> Trace:

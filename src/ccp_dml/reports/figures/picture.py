@@ -150,13 +150,7 @@ def draw_bars(axis: Axes, panel: Bars) -> None:
 
 
 def draw_histogram(axis: Axes, panel: Histogram) -> None:
-    groups = panel.groups
-    axis.hist(
-        [list(group.values) for group in groups],
-        bins=panel.bin_edges(),
-        color=[light(group.style) for group in groups],
-        label=[group.label for group in groups],
-    )
+    axis.hist(list(panel.values), bins=panel.bin_edges(), color=light(panel.style))
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
