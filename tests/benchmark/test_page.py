@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +70,8 @@ def test_the_outcome_is_told_first_with_the_paper_beside_it(folder: Path) -> Non
     text = page(folder)
     outcome = words(text, "outcome")
     assert (
-        "c2-ccp has the highest MAP@R on unseen classes: 25.00 % (512-D, concatenated), +5.0 points over c2." in outcome
+        "c2-ccp has the highest MAP@R on unseen classes: 25.50 ± 0.71 % (128-D, separated). Against c2: +5.00 points, "
+        "95 % interval +5.00 to +5.00 (Student&#39;s t over 2 pairs): better." in outcome
     )
     assert "c2 20.50 ± 0.71" in outcome
     assert "(21.01, -0.51)" in outcome
@@ -102,6 +104,12 @@ def test_cost_is_per_method(folder: Path) -> None:
     cost = words(page(folder), "cost")
     assert re.search(r"c2 68\.0 ms 2,000", cost)
     assert re.search(r"c2-ccp 67\.6 ms 0\.99 × 2,000 1\.00 ×", cost)  # noqa: RUF001
+
+
+def test_a_run_that_was_cut_short_is_not_in_the_cost_of_its_method(folder: Path) -> None:
+    log = folder / "c2" / "repeat0" / "fold1" / "metrics.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:5]))
+    assert re.search(r"c2 68\.0 ms 2,000", words(page(folder), "cost"))
 
 
 def test_an_interrupted_benchmark_has_no_table_but_a_page(folder: Path) -> None:
@@ -145,3 +153,54 @@ def test_nobody_wins_a_column_that_others_have_no_score_in() -> None:
     assert not alone[1].is_best
     other_dimension = [replace(row, dim=8) if row.method == "c2-ccp" else row for row in found]
     assert headline(build_table(other_dimension, ["c2", "c2-ccp"], title="two")) is None
+
+
+def test_a_winner_that_others_are_compared_with_is_no_clear_one_by_itself() -> None:
+    """c2 has the highest mean, and one of the two methods that are compared with it is not clearly worse."""
+    values = {"c2": (0.30, 0.32), "c2-ccp": (0.31, 0.30), "ms": (0.20, 0.2201)}
+    found = [
+        replace(results()[0], method=method, metric="map_at_r", fold=fold, value=value)
+        for method, of_folds in values.items()
+        for fold, value in enumerate(of_folds)
+    ]
+    told = headline(build_table(found, list(values), title="three"))
+    assert told["method"] == "c2"
+    assert told["verdict"] == ("In pairs of equal fold and seed, ms is clearly worse. No clear difference to c2-ccp.")
+    assert headline(build_table(found[1:], list(values), title="three")) is None, "c2 lacks a run that others have"
+
+
+def test_one_pair_of_ensembles_does_not_hide_the_pairs_of_models() -> None:
+    table = build_table([row for row in results() if row.fold != 1], ["c2", "c2-ccp"], title="one fold")
+    assert headline(table)["group"] == "512-D, concatenated"
+    assert "tells nothing about chance" in headline(table)["verdict"]
+    assert headline(build_table(results(), ["c2", "c2-ccp"], title="two folds"))["group"] == "128-D, separated"
+
+
+def test_a_table_that_is_older_than_its_runs_is_said_to_be(folder: Path, write_run: Callable[..., Path]) -> None:
+    assert "The table is older than the runs below." in words(page(folder), "outcome"), "it counts an unfinished run"
+    shutil.rmtree(folder / "c2" / "repeat0" / "fold1")
+    write_run(folder / "c2" / "repeat0" / "fold1", is_ccp=False, finished=True)
+    assert "older" not in words(page(folder), "outcome")
+
+
+def test_a_method_that_failed_altogether_hides_nothing_of_the_others(folder: Path) -> None:
+    methods = ["broken", *REQUEST["methods"]]
+    table = build_table(results(), methods, title="three")
+    assert headline(table)["method"] == "c2-ccp"
+    write_tables(folder, table)
+    (folder / "benchmark.toml").write_text(tomli_w.dumps({**REQUEST, "methods": ["broken.toml", *REQUEST["methods"]]}))
+    begun = folder / "broken" / "repeat0" / "fold0"
+    begun.mkdir(parents=True)
+    (begun / "config.toml").write_text("")
+    cost = words(page(folder), "cost")
+    assert "The time per step is of training alone" in cost
+    assert "broken" not in cost
+    assert re.search(r"c2-ccp 67\.6 ms 0\.99 ×", cost), "the ratio is to the first method that has a time"  # noqa: RUF001
+
+
+def test_classes_that_selected_are_not_called_unseen(folder: Path) -> None:
+    marked = build_table([replace(row, selected_on="test") for row in results()], REQUEST["methods"], title="marked")
+    write_tables(folder, marked)
+    outcome = words(page(folder), "outcome")
+    assert "c2-ccp * has the highest MAP@R on test classes: 25.50" in outcome
+    assert "unseen" not in outcome

@@ -91,3 +91,10 @@ def test_differences_survive_on_disk(tmp_path):
     table = built()
     write_table(tmp_path, table)
     assert read_table(tmp_path) == table
+
+
+def test_a_first_method_without_results_leaves_the_others_to_be_compared():
+    rows = [replace(row, method="ms") if row.method == "c2-ccp" else row for row in results()]
+    table = built(rows, methods=("broken", "c2", "ms"))
+    assert table.rows[2].cells[0].baseline == "c2"
+    assert table.rows[2].cells[0].difference.mean == pytest.approx(0.02)

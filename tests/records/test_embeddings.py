@@ -1,11 +1,14 @@
 """The embeddings of a test half, kept exactly."""
 
+import shutil
+
 import pytest
 import torch
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import save_weights
 from ccp_dml.records import layout
+from ccp_dml.records.checksums import write_checksums
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded, save_embedded
 
 
@@ -33,3 +36,14 @@ def test_a_file_without_queries_is_named(tmp_path):
 def test_a_missing_file_is_named_with_what_brings_it_back(tmp_path):
     with pytest.raises(UserError, match=r"test_embeddings\.safetensors is missing; restore it, or delete result\.json"):
         load_embedded(tmp_path)
+
+
+def test_the_embeddings_of_another_run_are_refused(tmp_path):
+    for seed, name in enumerate(("own", "other")):
+        save_embedded(tmp_path / name, EmbeddedTest(side(seed), None))
+        write_checksums(tmp_path / name, "{}")
+    shutil.copy(tmp_path / "other" / layout.TEST_EMBEDDINGS, tmp_path / "own")
+    with pytest.raises(UserError, match=r"test_embeddings\.safetensors is not what the run wrote"):
+        load_embedded(tmp_path / "own")
+    (tmp_path / "own" / layout.CHECKSUMS).write_text("{}")  # as an earlier version wrote them
+    load_embedded(tmp_path / "own")

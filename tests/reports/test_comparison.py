@@ -9,6 +9,7 @@ import tomli_w
 
 from ccp_dml.records.run_folder import RunFolder, read_runs
 from ccp_dml.reports.comparison import compare, different_data, differing_settings, group_by_method, verdicts
+from ccp_dml.reports.sections.overview import comparison
 from ccp_dml.reports.words import percent
 
 
@@ -103,6 +104,20 @@ def test_runs_of_a_method_are_compared_in_pairs(folds: Callable[..., list[RunFol
     assert not any(row.scores["precision_at_1"].is_bold for row in rows)
 
 
+def test_gains_are_over_the_run_of_equal_fold_and_seed(folds: Callable[..., list[RunFolder]]) -> None:
+    """The first run is of the hardest fold: over it, every other fold would seem to gain."""
+    rows = compare([*folds("c2", 0.30, 0.40), *folds("ms", 0.31, 0.38, 0.6)])
+    gains = [row.scores["map_at_r"].gain for row in rows]
+    assert gains == [None, None, pytest.approx(0.01), pytest.approx(-0.02), None]
+    assert rows[3].scores["map_at_r"].relative_gain == pytest.approx(-0.05)
+
+
+def test_the_luckiest_of_several_folds_is_no_headline(folds: Callable[..., list[RunFolder]]) -> None:
+    plain, better = folds("c2", 0.30, 0.40), folds("ms", 0.31, 0.38)
+    assert comparison([*plain, *better]).content["best"] is None
+    assert comparison([plain[0], better[0]]).content["best"].label.startswith("ms")
+
+
 @pytest.mark.parametrize(("later", "together"), [({"balance": 3.0}, True), ({"balance": 1.0}, False)])
 def test_a_run_of_an_earlier_version_belongs_to_those_that_do_what_it_did(
     folds: Callable[..., list[RunFolder]], later: dict[str, float], together: bool
@@ -167,7 +182,7 @@ def test_scores_on_different_data_are_not_compared(
         "compared in pairs."
     ]
     scores = [row.scores["map_at_r"] for row in compare([*plain, *better])]
-    assert [score.gain is None for score in scores] == [True, False, False, True, True, True]
+    assert [score.gain for score in scores] == [None] * 6
     assert [score.is_best for score in scores] == [False, False, True, False, False, False]
     assert not any(score.is_bold for score in scores)
 

@@ -48,7 +48,7 @@ def test_figures_and_paragraph_equal_the_results(ask, tmp_path):
         ended = [row["problem"] for row in rows if row["problem"] < rows[-1]["problem"]]
         assert of_run == [4 * ended.count(problem) for problem in sorted(set(ended))]
     assert lengths
-    assert figures["problems"].panels[0].groups[0].values == lengths
+    assert figures["problems"].panels[0].values == lengths
     assert f"CCP {scores[1]:.1f} ±" in found.paragraph
     assert "n = 2" in found.paragraph
     assert found.notes == []

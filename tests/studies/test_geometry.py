@@ -1,9 +1,14 @@
 """Before and after training: the numbers are those of the networks, and nothing is measured twice."""
 
+import shutil
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from support.small_studies import carry_out, concluded, planned
 
+from ccp_dml.errors import UserError
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
 from ccp_dml.records.layout import geometry_file
 from ccp_dml.runs.build import build_network
@@ -50,3 +55,25 @@ def test_states_before_and_after_are_those_of_the_networks(ask, tmp_path):
     assert names[0] <= set(parts.test.queries.class_names)
     score = 100 * rows["c2-ccp", "unseen"]["map_at_r"]
     assert f"c2-ccp MAP@R {score:.1f} %" in found.paragraph
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_run_that_was_trained_again_is_measured_again(ask, tmp_path):
+    request = ask("geometry", *SMALL)
+    carry_out(request, tmp_path)
+    shutil.rmtree(tmp_path / "c2-ccp" / "repeat0")
+    assert [note for note in carry_out(request, tmp_path) if note.startswith("measuring")] == [
+        "measuring c2-ccp, repeat 0"
+    ]
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_network_is_measured_on_the_data_that_it_was_trained_with(ask, tmp_path):
+    request = ask("geometry", *SMALL)
+    carry_out(request, tmp_path)
+    geometry_file(tmp_path, "c2", 0).unlink()
+    file = Path(planned(request, tmp_path).runs[0].run.config.data.path)
+    arrays = dict(np.load(file))
+    np.savez(file, **{**arrays, "features": arrays["features"] + 1})
+    with pytest.raises(UserError, match="are not those"):
+        carry_out(request, tmp_path)

@@ -116,3 +116,13 @@ def test_a_map_that_is_gone_is_named_with_the_remedy(write_run, write_maps, tmp_
     map_file(run.folder.path, best).unlink()
     with pytest.raises(UserError, match=r"safetensors, which this study draws, is gone; restore it, or delete"):
         mnist.maps_of(run)
+
+
+def test_a_curve_that_no_training_has_is_not_drawn(tmp_path):
+    """None of them has come to proxies, so there is no covering radius."""
+    run = FinishedRun(
+        {"loss": "c2", "method": "c2-ccp", "repeat": 0}, "c2-ccp", RunFolder(tmp_path, {}, {}, [], {}, None)
+    )
+    solved = {"c2-ccp": [mnist.SolvedProblem(1, 20, 0.2, None, None, 0.7)]}
+    figure = mnist.curve_figure("c2", [run], solved)
+    assert [panel.title for panel in figure.panels] == ["MAP@R on validation images", "distance between classes"]

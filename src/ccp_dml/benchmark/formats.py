@@ -12,23 +12,6 @@ from ccp_dml.records import layout
 from ccp_dml.records.benchmark_table import BenchmarkTable, Cell, TableRow, write_table
 from ccp_dml.reports.words import MISSING, percent
 
-DIFFERENCE = ("baseline", "difference", "difference_low", "difference_high", "pairs")
-CSV_COLUMNS = (
-    "method",
-    "setting",
-    "dim",
-    "metric",
-    "mean",
-    "sd",
-    "n",
-    "paper",
-    "gap",
-    "is_best",
-    "selected_on",
-    *DIFFERENCE,
-)
-
-
 BOLD = "Bold: the best of its column, and better than its baseline by more than chance explains."
 
 
@@ -84,7 +67,8 @@ def markdown_text(text: str) -> str:
 
 
 def as_plain_csv(table: BenchmarkTable) -> str:
-    return as_csv(CSV_COLUMNS, table_values(table))
+    rows = table_values(table)
+    return as_csv(list(rows[0]), rows)
 
 
 def table_values(table: BenchmarkTable) -> list[dict[str, Any]]:
@@ -114,8 +98,13 @@ def difference_values(cell: Cell) -> dict[str, Any]:
     """List the paired difference of a score to its baseline, as fractions; None where there is none."""
     found = cell.difference
     low, high = (None, None) if found is None or found.interval is None else found.interval
-    values = (cell.baseline, None if found is None else found.mean, low, high, None if found is None else found.pairs)
-    return dict(zip(DIFFERENCE, values, strict=True))
+    return {
+        "baseline": cell.baseline,
+        "difference": None if found is None else found.mean,
+        "difference_low": low,
+        "difference_high": high,
+        "pairs": None if found is None else found.pairs,
+    }
 
 
 def as_latex(table: BenchmarkTable) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccp_dml.benchmark.table import MARKED
 from ccp_dml.config.recipes import CCP, PROFS, PROXY, SMALL_CCP, XBM
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_table import BenchmarkTable
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure
 from ccp_dml.reports.figures.picture import write_picture
+from ccp_dml.reports.words import SELECTED_ON_TEST
 
 METRIC = "map_at_r"
 BASES = ("c1", "c2", "ms", "triplet")
@@ -29,16 +29,19 @@ class Improvement:
 
 
 def improvements(table: BenchmarkTable, place: int) -> list[Improvement]:
-    """Compare each variant with its plain loss by the column at `place`, where the table has both."""
+    """Compare each variant with its plain loss by the column at `place`, where the table has both.
+
+    The gain is that of pairs of runs: a run that one of the two lacks must not look like a gain of the other.
+    """
     cells = {row.method: row.cells[place] for row in table.rows}
     found = []
     for base in BASES:
         for variant in VARIANTS:
             plain, better = cells.get(base), cells.get(base + variant)
-            if plain is None or better is None or plain.score.mean == 0:
+            if plain is None or better is None or better.difference is None or plain.score.mean == 0:
                 continue
             paper = better.paper / plain.paper - 1 if better.paper is not None and plain.paper else None
-            found.append(Improvement(base, variant, better.score.mean / plain.score.mean - 1, paper))
+            found.append(Improvement(base, variant, better.difference.mean / plain.score.mean, paper))
     return found
 
 
@@ -57,7 +60,7 @@ def improvement_figure(table: BenchmarkTable) -> Figure | None:
     panels = [improvement_panel(title, values) for title, values in found.items() if values]
     if not panels:
         return None
-    note = MARKED.removeprefix("* ") if any(row.is_marked for row in table.rows) else ""
+    note = SELECTED_ON_TEST.removeprefix("* ") if any(row.is_marked for row in table.rows) else ""
     title = f"{SCORE_TITLES[METRIC]} over the plain loss: {table.title}"
     return Figure("improvement", title, "", panels, is_aligned=True, note=note)
 

@@ -14,12 +14,10 @@ from ccp_dml.benchmark.results import ResultRow, write_results
 from ccp_dml.benchmark.table import build_table
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.models.backbones import IDENTITY
-from ccp_dml.plans.plan import state_of
+from ccp_dml.plans.plan import incomplete_data, state_of
 from ccp_dml.plans.rehearsal import runs_of_loss_alone
-from ccp_dml.records import layout
 from ccp_dml.records.benchmark_folder import BenchmarkRequest
 from ccp_dml.records.benchmark_table import BenchmarkTable, EvaluationSetting
-from ccp_dml.records.documents import read_json
 from ccp_dml.records.run_folder import read_result
 
 MLRC_METRICS = tuple(reversed(SCORE_TITLES))  # as the paper lists them
@@ -29,17 +27,13 @@ def write_outcome(request: BenchmarkRequest, planned: Sequence[BenchmarkRun], fo
     """Write results.csv, the tables and, where there is something to draw, the figure, from what is done so far."""
     results = collect(request, planned, folder)
     methods = list(dict.fromkeys(planned_run.method for planned_run in planned))
-    config = planned[0].run.config
+    config, runs = planned[0].run.config, [one.run for one in planned]
     table = build_table(
         results,
         methods,
         title=request.title,
         paper_dataset=request.paper if config.data.name != request.paper else None,
-        notes=[
-            *incomplete_data(planned),
-            *runs_of_loss_alone([one.run for one in planned]),
-            *missing_runs(planned, methods),
-        ],
+        notes=[*incomplete_data(runs), *runs_of_loss_alone(runs), *missing_runs(planned, methods)],
     )
     write_results(folder, results)
     if not results:
@@ -111,12 +105,6 @@ def shown_metrics(test: dict[str, Any], setting: EvaluationSetting) -> dict[str,
 
 def finished(planned: Sequence[BenchmarkRun]) -> list[BenchmarkRun]:
     return [one for one in planned if state_of(one.run.folder).state == "done"]
-
-
-def incomplete_data(planned: Sequence[BenchmarkRun]) -> list[str]:
-    """Say how the data set of finished runs differs from what was published."""
-    outlines = [read_json(one.run.folder / layout.OUTLINE) or {} for one in finished(planned)]
-    return list(dict.fromkeys(f"Incomplete data: {text}." for one in outlines for text in one.get("incomplete") or []))
 
 
 def missing_runs(planned: Sequence[BenchmarkRun], methods: Sequence[str]) -> list[str]:

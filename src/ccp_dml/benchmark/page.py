@@ -12,7 +12,7 @@ from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.foundation.files import write_text
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_folder import BenchmarkFolder
-from ccp_dml.records.benchmark_table import BenchmarkTable
+from ccp_dml.records.benchmark_table import BenchmarkTable, Cell, TableRow
 from ccp_dml.records.run_folder import RunFolder, number
 from ccp_dml.reports.figures.figure import Line, Lines
 from ccp_dml.reports.figures.page_chart import draw
@@ -39,9 +39,12 @@ def write_benchmark_report(benchmark: BenchmarkFolder, out: Path, *, force: bool
 def outcome(benchmark: BenchmarkFolder) -> Section:
     """Show the table and, above it, which method won and by how much."""
     finished = sum(run.finished for run in benchmark.runs.values())
+    rows = benchmark.table.rows if benchmark.table is not None else []
     content = {
         "table": benchmark.table,
         "headline": None if benchmark.table is None else headline(benchmark.table),
+        "is_outdated": is_outdated(benchmark),
+        "tested_on": "test classes" if any(row.is_marked for row in rows) else "unseen classes",
         "finished": finished,
         "runs": len(benchmark.runs),
         "command": benchmark.command(),
@@ -53,33 +56,55 @@ def outcome(benchmark: BenchmarkFolder) -> Section:
     return Section("outcome", "Outcome", "section_benchmark.html", content)
 
 
-def headline(table: BenchmarkTable) -> dict[str, Any] | None:
-    """Find the best method by MAP@R in the last column that every method has a score in, and its lead over the first.
+def is_outdated(benchmark: BenchmarkFolder) -> bool:
+    """Tell whether runs have ended since the table was written, or are gone: a command was interrupted meanwhile."""
+    if benchmark.table is None:
+        return False
+    counted: dict[str, int] = {}
+    for row in benchmark.table.rows:
+        own = zip(benchmark.table.columns, row.cells, strict=True)
+        single = [cell.score.n for column, cell in own if cell is not None and column.setting != "concatenated"]
+        counted[row.method] = max(single, default=0)
+    finished = {method: sum(run.finished for run in runs) for method, runs in benchmark.methods().items()}
+    return any(counted.get(method, 0) != finished.get(method, 0) for method in {*counted, *finished})
 
-    None where there is no such column: methods whose runs failed, or embed in other dimensions, cannot be compared.
+
+def headline(table: BenchmarkTable) -> dict[str, Any] | None:
+    """Find the best method by MAP@R, and say whether chance may explain that.
+
+    Of the columns in which all methods have equally many runs, it is the last one with several pairs, else the last.
+    None where there is none: methods some of whose runs failed, or that embed in other dimensions, cannot be compared.
     """
-    places = [
-        place
+    rows = [row for row in table.rows if any(row.cells)]  # a method that failed altogether is in the notes
+    columns = [
+        (column, cells)
         for place, column in enumerate(table.columns)
-        if column.metric == "map_at_r" and all(row.cells[place] is not None for row in table.rows)
+        if column.metric == "map_at_r"
+        and len(cells := [cell for row in rows if (cell := row.cells[place]) is not None]) == len(rows)
+        and len({cell.score.n for cell in cells}) == 1
     ]
-    if not places or len(table.rows) < 2:
+    if not columns or len(rows) < 2:
         return None
-    column, first = table.columns[places[-1]], table.rows[0].cells[places[-1]]
-    best = [(row, cell) for row in table.rows if (cell := row.cells[places[-1]]) is not None and cell.is_best]
-    if not best:
-        return None
-    row, cell = best[0]
-    lead = cell.score.mean - first.score.mean if first is not None and row is not table.rows[0] else None
-    verdict = None if cell.difference is None else f"Against {cell.baseline}: {difference_text(cell.difference)}."
-    return {
-        "method": row.label,
-        "group": column.group,
-        "score": own_score(cell),
-        "lead": lead,
-        "over": table.rows[0].label,
-        "verdict": verdict,
-    }
+    told = [one for one in columns if one[1][0].score.n > 1]
+    column, cells = (told or columns)[-1]
+    row, cell = next((row, cell) for row, cell in zip(rows, cells, strict=True) if cell.is_best)
+    if cell.difference is not None:
+        verdict = f"Against {cell.baseline}: {difference_text(cell.difference)}."
+    else:
+        verdict = against_others(row.method, rows, cells)
+    return {"method": row.label, "group": column.group, "score": own_score(cell), "verdict": verdict}
+
+
+def against_others(best: str, rows: Sequence[TableRow], cells: Sequence[Cell]) -> str:
+    """Say which methods are clearly worse than the `best`, which is their baseline, and which are not."""
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for row, cell in zip(rows, cells, strict=True):
+        if cell.difference is not None and cell.baseline == best:
+            found[cell.difference.is_clear].append(row.label)
+    clear, unclear = (", ".join(names) for names in found.values())
+    said = [f"In pairs of equal fold and seed, {clear} is clearly worse." if clear else ""]
+    said += [f"No clear difference to {unclear}." if unclear else ""]
+    return " ".join(filter(None, said))
 
 
 def curves(benchmark: BenchmarkFolder) -> Section | None:
@@ -105,8 +130,8 @@ def mean_curve(runs: Sequence[RunFolder], key: str) -> list[tuple[float, float]]
 
 
 def cost(benchmark: BenchmarkFolder) -> Section | None:
-    """Show the mean cost of a run of each method, and ratios to the first method."""
-    methods = benchmark.methods()
+    """Show the mean cost of a finished run of each method, and ratios to the first method."""
+    methods = {method: [run for run in runs if run.finished] or runs for method, runs in benchmark.methods().items()}
     return cost_table({method: Cost.mean([Cost.of(run) for run in runs]) for method, runs in methods.items()})
 
 

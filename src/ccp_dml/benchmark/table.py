@@ -7,10 +7,9 @@ from ccp_dml.benchmark.results import ResultRow, select
 from ccp_dml.config.recipes import loss_of
 from ccp_dml.evaluation import paired_difference, spread
 from ccp_dml.records.benchmark_table import SETTING_NAMES, BenchmarkTable, Cell, Column, TableRow
-from ccp_dml.reports.words import difference_text
+from ccp_dml.reports.words import SELECTED_ON_TEST, difference_text
 
 HEADLINE = "map_at_r"
-MARKED = "* selected on the test classes themselves"
 
 
 def build_table(
@@ -34,6 +33,7 @@ def build_table(
         for column in columns
         if (found := select(results, method=method, setting=column.setting, dim=column.dim, metric=column.metric))
     }
+    with_results = [method for method in methods if any(row.method == method for row in results)]
     found_in = {column: [score.mean for (_, other), score in scores.items() if other == column] for column in columns}
 
     def pairs(method: str, column: Column) -> dict[tuple[int, int | None], float]:
@@ -46,7 +46,7 @@ def build_table(
         score, example = scores[method, column], select(results, method=method)[0]
         dataset = paper_dataset or example.dataset
         published = paper.paper_score(column.setting, dataset, example.backbone, method, column.metric)
-        baseline = baseline_of(method, methods)
+        baseline = baseline_of(method, with_results)
         difference = None if baseline is None else paired_difference(pairs(method, column), pairs(baseline, column))
         is_best = len(found_in[column]) > 1 and score.mean == max(found_in[column])  # alone, it is compared with none
         return Cell(score, published, is_best, None if difference is None else baseline, difference)
@@ -84,7 +84,7 @@ def comparisons(columns: Sequence[Column], rows: Sequence[TableRow]) -> list[str
 
 def table_notes(rows: Sequence[TableRow], results: Sequence[ResultRow], paper_dataset: str | None) -> list[str]:
     """Say what a reader must know before comparing with the paper."""
-    notes = [MARKED] if any(row.is_marked for row in rows) else []
+    notes = [SELECTED_ON_TEST] if any(row.is_marked for row in rows) else []
     compared = any(cell is not None and cell.paper is not None for row in rows for cell in row.cells)
     if not compared:
         return notes

@@ -10,9 +10,11 @@ from ccp_dml.config.readers import CHOSEN_WITH, READERS, reads, refuse_disorder,
 from ccp_dml.config.recipes import recipe_layers, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
+from ccp_dml.records import layout
 from ccp_dml.records.code_copies import GROUPS, same_class
+from ccp_dml.records.documents import read_json
 from ccp_dml.records.evaluation_log import EvaluationLog
-from ccp_dml.records.logbook import HOW_IT_RUNS, Logbook
+from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_DATA_ARE, Logbook
 from ccp_dml.records.run_folder import is_finished, is_run
 from ccp_dml.runs.datasets import with_sizes
 from ccp_dml.runs.loss_arguments import complete
@@ -101,8 +103,17 @@ def state_of(folder: Path) -> RunState:
     return RunState("done" if is_finished(folder) else "partly", EvaluationLog(folder).last_step())
 
 
+def incomplete_data(runs: Sequence[PlannedRun]) -> list[str]:
+    """Say how the data set of finished runs differs from what was published."""
+    outlines = [read_json(run.folder / layout.OUTLINE) or {} for run in runs if is_finished(run.folder)]
+    return list(dict.fromkeys(f"Incomplete data: {text}." for one in outlines for text in one.get("incomplete") or []))
+
+
 def refuse_other_settings(runs: Sequence[PlannedRun]) -> None:
-    """Raise if a folder holds a run with other settings than planned: its result would be shown as this one's."""
+    """Raise if a folder holds a run with other settings than planned: its result would be shown as this one's.
+
+    Where data are is no such setting: see `rehearsal.refuse_other_data`.
+    """
     for run in runs:
         if state_of(run.folder).state == "open":
             continue
@@ -110,7 +121,7 @@ def refuse_other_settings(runs: Sequence[PlannedRun]) -> None:
         logbook.refuse_other_code(run.config)
         before = dict(flatten(logbook.config().as_tables()))
         after = dict(flatten(run.config.as_tables()))
-        for key, old, new in differing(before, after, but_for=HOW_IT_RUNS):
+        for key, old, new in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE):
             if key in GROUPS and same_class(old, new):
                 continue
             raise UserError(f"{run.folder} was trained with {key} = {old!r}, not {new!r}; give --out another folder.")

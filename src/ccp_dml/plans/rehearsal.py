@@ -77,6 +77,13 @@ def refuse_other_data(runs: Sequence[PlannedRun]) -> None:
             Logbook.reopen(run.folder).pin_data(load_data(run.config.data).digest)
 
 
+def have_moved(runs: Sequence[PlannedRun]) -> bool:
+    """Tell whether the data of a run that has begun were elsewhere than they are now."""
+    begun = [run for run in runs if state_of(run.folder).state != "open"]
+    places = [(Logbook.reopen(run.folder).config().data, run.config.data) for run in begun]
+    return any((before.root, before.path) != (now.root, now.path) for before, now in places)
+
+
 def refuse_other_backbones(runs: Sequence[PlannedRun]) -> None:
     """Raise if a run was begun with other weights than its frozen backbone has now: a table would mix the two."""
     frozen = FrozenFeatures()

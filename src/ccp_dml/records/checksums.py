@@ -1,7 +1,8 @@
 """Checksums of a finished run's documents: a changed digit in a result or a log is noticed when it is read.
 
 Tensor files carry their checksums inside (`foundation.seals`). JSON, TOML and the log of evaluations are for people and
-other programs, too, so that theirs stand beside them, in one file. Pages have none: they are made from the rest.
+other programs, too, so that theirs stand beside them, in one file. So does that of the test embeddings: another run's
+would be whole, and yet wrong in an ensemble. Pages have none: they are made from the rest.
 """
 
 from pathlib import Path
@@ -27,7 +28,8 @@ Checksums = dict[str, list[str]]  # of each file, what it may be: two while it i
 
 def write_checksums(run: Path, result: str) -> None:
     """Write the checksums of the documents in the folder `run`, and of the `result` that is about to be written."""
-    known = {name: [file_digest(run / name)] for name in COVERED if (run / name).is_file()}
+    names = (*COVERED, layout.TEST_EMBEDDINGS)
+    known = {name: [file_digest(run / name)] for name in names if (run / name).is_file()}
     write_json(run / layout.CHECKSUMS, {**known, layout.RESULT: [content_digest(result.encode())]})
 
 
@@ -46,7 +48,7 @@ def replace_document(path: Path, text: str) -> None:
 def refuse_changed_document(path: Path) -> None:
     """Raise if a document is not what its run wrote; say nothing of runs without checksums and of unknown files."""
     known = _read(path.parent)
-    if known is None or path.name not in (*COVERED, layout.RESULT):
+    if known is None or path.name not in (*COVERED, layout.RESULT, *known):
         return
     if path.name not in known or not path.is_file() or file_digest(path) not in known[path.name]:
         raise UserError(

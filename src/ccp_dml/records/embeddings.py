@@ -11,6 +11,7 @@ from torch import Tensor
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_weights, save_weights
 from ccp_dml.records import layout
+from ccp_dml.records.checksums import refuse_changed_document
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def load_embedded(folder: Path) -> EmbeddedTest:
             f"{file} is missing; restore it, or delete {layout.RESULT} beside it and repeat the command that trained "
             "the run, which scores it again."
         )
+    refuse_changed_document(file)  # whole it may be, and yet that of another run
     tensors = load_weights(file)
     queries, references = (
         (tensors[f"{side}.embeddings"], tensors[f"{side}.labels"]) if f"{side}.labels" in tensors else None

@@ -15,7 +15,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_text
 from ccp_dml.records import layout
 from ccp_dml.records.documents import read_toml
-from ccp_dml.records.logbook import HOW_IT_RUNS
+from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_DATA_ARE
 
 Values = dict[str, Any]
 
@@ -52,8 +52,12 @@ class RequestFile:
     def refuse_other_settings(
         self, folder: Path, before: Sequence[str], after: Sequence[str], may_differ: Collection[str] = ()
     ) -> None:
-        """Raise where `--set` settings differ, except for keys in `may_differ` and keys that change no result."""
-        for key, old, new in differing(by_key(before), by_key(after), but_for={*HOW_IT_RUNS, *may_differ}):
+        """Raise where `--set` settings differ, except for keys in `may_differ` and keys that change no result.
+
+        Data may move: the digest that each run keeps tells whether they are the same.
+        """
+        but_for = {*HOW_IT_RUNS, *WHERE_DATA_ARE, *may_differ}
+        for key, old, new in differing(by_key(before), by_key(after), but_for=but_for):
             self.refuse_other(folder, key, *("its default" if value is None else value for value in (old, new)))
 
     def refuse_other(self, folder: Path, key: str, before: object, after: object) -> None:

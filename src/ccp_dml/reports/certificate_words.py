@@ -1,7 +1,7 @@
 """Say a certificate in sentences and rows, for the page, and print them as tables on the terminal."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from rich.console import RenderableType
@@ -177,16 +177,8 @@ def _violations(certificate: Certificate) -> Table:
     for row in violation_rows(certificate):
         if last not in (None, row.group):
             table.add_section()
-        numbers = (
-            row.estimate,
-            row.of_images,
-            row.image_pairs,
-            row.of_classes,
-            row.class_pairs,
-            row.bound,
-            row.looseness,
-        )
-        table.add_row("" if row.group == last else row.group, row.kind, *numbers)
+        group, *cells = astuple(row)
+        table.add_row("" if group == last else group, *cells)
         last = row.group
     return table
 
@@ -196,5 +188,5 @@ def _covering(certificate: Certificate) -> Table:
     for title in ("classes", "covered by", "n", "mean", "largest"):
         table.add_column(title, justify="right" if title in ("n", "mean") else "left")
     for row in covering_rows(certificate):
-        table.add_row(row.group, row.centres, row.classes, row.mean, Text(row.worst))  # names are text, not markup
+        table.add_row(*map(Text, astuple(row)))  # names are text, not markup
     return table

@@ -21,8 +21,8 @@ class ComparedScore:
     value: float | None
     is_best: bool  # of the runs that were tested on the first run's data
     is_bold: bool  # the best, and better than the first run's method by more than chance explains
-    gain: float | None  # over the first run; None for that run itself, and for runs that were tested on other data
-    relative_gain: float | None  # the gain as a share of the first run's score
+    gain: float | None  # over the first method's run of equal fold and seed; None where there is none but this run
+    relative_gain: float | None  # the gain as a share of that run's score
 
     def gain_text(self) -> str:
         """Write the gain, for example "+10.1 points (+29.9 %)"; empty where there is nothing to compare with."""
@@ -43,7 +43,7 @@ class ComparedRun:
 
 
 def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
-    """Compare the test scores of all runs with those of the first."""
+    """Compare the test scores of all runs with those of the first method."""
     values = {key: [run.score("test", key) for run in runs] for key in SCORE_TITLES}
     halves = halves_of(runs)
     methods = group_by_method(runs)
@@ -51,11 +51,15 @@ def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
         key: {place for method in methods[1:] if is_clearly_better(method, methods[0], key) for place in method.places}
         for key in SCORE_TITLES
     }
+    partners = {pair_of(runs[place]): place for place in reversed(methods[0].places)}
     return [
         ComparedRun(
             run=run,
             label=label,
-            scores={key: _compared(values[key], halves, position, position in clear[key]) for key in SCORE_TITLES},
+            scores={
+                key: _compared(values[key], halves, position, partners.get(pair_of(run)), position in clear[key])
+                for key in SCORE_TITLES
+            },
             is_marked=run.settings().get("protocol.select_on") == "test",
         )
         for position, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True))
@@ -150,12 +154,14 @@ class Method:
 
     def scores(self, key: str) -> dict[tuple[Any, Any], float]:
         """Give the test scores of its runs by fold and seed."""
-        found = {}
-        for run in self.runs:
-            settings, value = run.settings(), run.score("test", key)
-            if value is not None:
-                found[settings.get("protocol.fold"), settings.get("run.seed")] = value
-        return found
+        known = ((pair_of(run), run.score("test", key)) for run in self.runs)
+        return {pair: value for pair, value in known if value is not None}
+
+
+def pair_of(run: RunFolder) -> tuple[Any, Any]:
+    """Tell what runs have in common that are compared as a pair: fold and seed."""
+    settings = run.settings()
+    return settings.get("protocol.fold"), settings.get("run.seed")
 
 
 def group_by_method(runs: Sequence[RunFolder]) -> list[Method]:
@@ -207,16 +213,19 @@ def verdicts(runs: Sequence[RunFolder], key: str = "map_at_r") -> list[str]:
     return found
 
 
-def _compared(values: Sequence[float | None], halves: Sequence[int], position: int, is_clear: bool) -> ComparedScore:
-    value, first = values[position], values[0]
+def _compared(
+    values: Sequence[float | None], halves: Sequence[int], position: int, partner: int | None, is_clear: bool
+) -> ComparedScore:
+    value = values[position]
     if halves[position] != halves[0]:
         return ComparedScore(value, is_best=False, is_bold=False, gain=None, relative_gain=None)
     known = [other for other, half in zip(values, halves, strict=True) if other is not None and half == halves[0]]
-    gain = value - first if position > 0 and value is not None and first is not None else None
+    before = None if partner in (None, position) else values[partner]
+    gain = None if value is None or before is None else value - before
     return ComparedScore(
         value=value,
         is_best=(is_best := len(known) > 1 and value == max(known)),
         is_bold=is_best and is_clear,
         gain=gain,
-        relative_gain=gain / first if gain is not None and first else None,
+        relative_gain=gain / before if gain is not None and before else None,
     )

@@ -10,9 +10,7 @@ from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.comparison import ComparedRun, compare, different_data, verdicts
 from ccp_dml.reports.gain import raw_name
-from ccp_dml.reports.words import count, percent, tested_on
-
-SELECTED_ON_TEST = "* selected on the test classes themselves"
+from ccp_dml.reports.words import SELECTED_ON_TEST, count, percent, tested_on
 
 
 def comparison_table(runs: Sequence[RunFolder]) -> Table:

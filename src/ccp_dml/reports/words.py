@@ -10,6 +10,7 @@ from ccp_dml.records.run_folder import RunFolder, embedded_picture
 from ccp_dml.reports.figures.palette import colour_name
 
 MISSING = "\N{EN DASH}"  # stands where there is no value
+SELECTED_ON_TEST = "* selected on the test classes themselves"
 
 
 def percent(value: float | None, digits: int = 1) -> str:

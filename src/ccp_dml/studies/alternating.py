@@ -2,50 +2,42 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, median
-
-from pydantic import Field
+from statistics import median
 
 from ccp_dml.config.recipes import ALONE, CCP, PROXY
-from ccp_dml.config.schema import ConfigSection
-from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, HistogramGroup, Line, Lines, Panel
-from ccp_dml.reports.words import difference_text
+from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, Panel
 from ccp_dml.studies.request import StudyRequest
-from ccp_dml.studies.spread import at, difference, in_words, mean_score, sd_score
+from ccp_dml.studies.spread import at, curves_figure, in_paragraphs, mean_score, sd_score, variants_in_words
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
+    Repeats,
     Study,
     StudyPlan,
-    finished_runs,
     fixed_plan,
     plan_variants,
     result_row,
-    unfinished_note,
 )
 
 VARIANTS = {ALONE: "loss alone", PROXY: "one problem", CCP: "CCP"}
 ON_UNSEEN = "MAP@R on unseen classes (%)"
 
 
-class AlternatingOptions(ConfigSection):
-    repeats: int = Field(1, ge=1)
-
-
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
-    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(AlternatingOptions).repeats))
+    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(Repeats).repeats))
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
-    runs = finished_runs(plan)
-    if not runs:
-        return None
-    figures = [scores_figure(request, runs), curves_figure(request, runs), problems_figure(request, runs)]
+def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion:
+    figures = [
+        scores_figure(request, runs),
+        curves_figure("curves", request.losses, VARIANTS, runs),
+        problems_figure(request, runs),
+    ]
     return Conclusion(
         rows=[result_row(run, folder) for run in runs],
         figures=[figure for figure in figures if figure is not None],
-        paragraph=" ".join(sentence for loss in request.losses for sentence in sentences(loss, runs)),
-        notes=[*unfinished_note(plan, runs), *unequal_steps(runs)],
+        paragraph=in_paragraphs(sentences(loss, runs) for loss in request.losses),
+        notes=unequal_steps(runs),
     )
 
 
@@ -58,21 +50,6 @@ def scores_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figure:
     return Figure("scores", "Scores", "Bars: mean over repeats; lines on them: standard deviation.", [panel])
 
 
-def curves_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figure:
-    panels = []
-    for loss in request.losses:
-        lines = []
-        for style, (ending, label) in enumerate(VARIANTS.items()):
-            logs = [run.folder.metrics for run in at(runs, method=loss + ending)]
-            steps = [row["step"] for row in logs[0]] if logs else []
-            both = zip(*logs, strict=False)
-            scores = [100 * mean(row["map_at_r"] for row in rows) for rows in both]
-            if scores:
-                lines.append(Line(label, steps[: len(scores)], scores, style))
-        panels.append(Lines(f"{loss}: while training", "step", "MAP@R on validation classes (%)", lines))
-    return Figure("curves", "Score curves", "Validation MAP@R at each evaluation, mean over repeats.", panels)
-
-
 def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figure | None:
     """Draw how many steps problems take; None if no problem of CCP has ended."""
     panels: list[Panel] = []
@@ -82,9 +59,7 @@ def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figur
         if lengths:
             width = of_loss[0].folder.settings()["train.evaluate_every"]
             title = f"{loss + CCP}: {len(lengths)} problems of {len(of_loss)} run(s)"
-            panels.append(
-                Histogram(title, "steps in a problem", "problems", [HistogramGroup(loss, lengths, style)], width)
-            )
+            panels.append(Histogram(title, "steps in a problem", "problems", lengths, width, style))
     caption = (
         "Problems that came to their own end: not the one that the run's end cut short, nor a start without proxies."
     )
@@ -98,18 +73,9 @@ def steps_per_problem(run: FinishedRun) -> list[int]:
 
 def sentences(loss: str, runs: Sequence[FinishedRun]) -> list[str]:
     """Say what the runs of one loss show."""
-    found = {ending: at(runs, method=loss + ending) for ending in VARIANTS}
-    told = [
-        f"{label} {in_words([run.score() for run in found[ending]])}"
-        for ending, label in VARIANTS.items()
-        if found[ending]
-    ]
-    text = [f"{loss}: MAP@R on unseen classes in percent is " + ", ".join(told) + "."] if told else []
-    for other, name in ((PROXY, "proxies chosen once"), (ALONE, "the loss alone")):
-        gain = difference(found[CCP], found[other])
-        if gain is not None:
-            text.append(f"CCP against {name}: {difference_text(gain)}.")
-    lengths = [steps for run in found[CCP] for steps in steps_per_problem(run)]
+    rivals = {PROXY: "proxies chosen once", ALONE: "the loss alone"}
+    text = variants_in_words(loss, runs, VARIANTS, "unseen classes", rivals)
+    lengths = [steps for run in at(runs, method=loss + CCP) for steps in steps_per_problem(run)]
     if lengths:
         text.append(
             f"A problem took {min(lengths):,} to {max(lengths):,} steps (median {median(lengths):,.0f}, "

@@ -11,17 +11,15 @@ from ccp_dml.errors import UserError
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
 from ccp_dml.reports.words import difference_text
 from ccp_dml.studies.request import StudyRequest, Varied
-from ccp_dml.studies.spread import at, difference, mean_score, sd_score
+from ccp_dml.studies.spread import at, difference, in_paragraphs, mean_score, sd_score
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
     Study,
     StudyPlan,
-    finished_runs,
     fixed_plan,
     plan_study_run,
     result_row,
-    unfinished_note,
 )
 
 VARIANTS = {ALONE: "without CCP", CCP: "with CCP"}
@@ -62,10 +60,7 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     )
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
-    runs = finished_runs(plan)
-    if not runs:
-        return None
+def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion:
     sizes = sorted({run.coordinates["batch"] for run in runs})
     panels = [
         Lines(
@@ -86,8 +81,7 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
     return Conclusion(
         rows=[result_row(run, folder) for run in runs],
         figures=[Figure("batch-size", "Batch size", "Mean over repeats; bars: standard deviation.", panels)],
-        paragraph=" ".join(sentence(loss, runs, sizes) for loss in request.losses),
-        notes=unfinished_note(plan, runs),
+        paragraph=in_paragraphs(sentences(loss, runs, sizes) for loss in request.losses),
     )
 
 
@@ -97,7 +91,7 @@ def score_line(label: str, runs: Sequence[FinishedRun], style: int) -> Line:
     return Line(label, sizes, means, style, [sd_score(at(runs, batch=size)) or 0.0 for size in sizes])
 
 
-def sentence(loss: str, runs: Sequence[FinishedRun], sizes: Sequence[int]) -> str:
+def sentences(loss: str, runs: Sequence[FinishedRun], sizes: Sequence[int]) -> list[str]:
     """Say what CCP adds at each batch size, and what each variant gains from the largest batch."""
     gains = []
     for size in sizes:
@@ -111,8 +105,7 @@ def sentence(loss: str, runs: Sequence[FinishedRun], sizes: Sequence[int]) -> st
         if grown is not None:
             growth.append(f"{label} {difference_text(grown)}")
     parts = [f"{loss}: what CCP adds to MAP@R on unseen classes: " + "; ".join(gains) + "."] if gains else []
-    parts += [f"From {sizes[0]} to {sizes[-1]} images: " + "; ".join(growth) + "."] if growth else []
-    return " ".join(parts)
+    return parts + ([f"From {sizes[0]} to {sizes[-1]} images: " + "; ".join(growth) + "."] if growth else [])
 
 
 STUDY = Study("Does CCP make up for small batches? A loss with and without CCP over batch sizes", plan, conclude)

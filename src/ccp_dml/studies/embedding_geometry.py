@@ -24,6 +24,7 @@ from ccp_dml.runs.illustrations.tsne import tsne_plane
 from ccp_dml.runs.scoring import embed_test
 
 SIDES = ("seen", "unseen")
+RESULT = "result"
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,16 @@ def measure_embedded(embedded: EmbeddedTest) -> Measured:
     )
 
 
-def write_geometry(file: Path, geometry: Geometry) -> None:
+def write_geometry(file: Path, geometry: Geometry, result: str) -> None:
+    """Write what was measured, with the digest of the `result` of the run whose network it was."""
     tensors = {f"{side}.{name}": getattr(geometry[side], name) for side in SIDES for name in ("labels", "places")}
     note = {side: {**vars(geometry[side].measured), "class_names": geometry[side].class_names} for side in SIDES}
-    save_weights(file, tensors, json.dumps(note))
+    save_weights(file, tensors, json.dumps({**note, RESULT: result}))
+
+
+def is_measured(file: Path, result: str) -> bool:
+    """Tell whether `file` holds what was measured of the run with this digest; earlier versions wrote none."""
+    return file.exists() and from_json(load_note(file) or "{}").get(RESULT, result) == result
 
 
 def read_geometry(file: Path) -> Geometry:

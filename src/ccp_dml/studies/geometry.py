@@ -11,25 +11,24 @@ from pydantic import Field
 from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.evaluation import spread
+from ccp_dml.foundation.digests import file_digest
 from ccp_dml.plans.plan import state_of
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
-from ccp_dml.records.layout import geometry_file
+from ccp_dml.records import layout
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Scatter
 from ccp_dml.reports.figures.map_panels import class_points
 from ccp_dml.reports.words import difference_text
-from ccp_dml.studies.embedding_geometry import SIDES, Geometry, measure, read_geometry, write_geometry
+from ccp_dml.studies.embedding_geometry import SIDES, Geometry, is_measured, measure, read_geometry, write_geometry
 from ccp_dml.studies.request import StudyRequest
-from ccp_dml.studies.spread import at, difference
+from ccp_dml.studies.spread import at, difference, in_paragraphs
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
     Study,
     StudyPlan,
-    finished_runs,
     fixed_plan,
     plan_variants,
     train_all,
-    unfinished_note,
 )
 from ccp_dml.studies.workbench import Workbench
 
@@ -71,33 +70,39 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
 
 
 def train(request: StudyRequest, folder: Path, plan: StudyPlan, runner: Runner, watcher: PlanWatcher) -> list[Failure]:
-    """Train, then measure what has not been measured yet: a file per network, which an interruption leaves in place."""
+    """Train, then measure what has not been measured yet: a file per network, which an interruption leaves in place.
+
+    All runs of a repeat start from one network, so it is measured with the first of them.
+    """
     failures = train_all(request, folder, plan, runner, watcher)
     points = request.options(GeometryOptions).points
-    bench = Workbench()
+    bench, started = Workbench(), set()
     for one in plan.runs:
         config, method, repeat = one.run.config, one.coordinates["method"], one.coordinates["repeat"]
         if state_of(one.run.folder).state != "done":
             continue
-        for state, network in ((BEFORE, bench.first_network), (method, bench.best_network)):
-            file = geometry_file(folder, state, repeat)
-            if not file.exists():
+        networks = {method: bench.best_network}
+        if repeat not in started:
+            networks[BEFORE] = bench.first_network
+            started.add(repeat)
+        result = file_digest(one.run.folder / layout.RESULT)
+        for state, network in networks.items():
+            file = layout.geometry_file(folder, state, repeat)
+            if not is_measured(file, result):
                 watcher.note(f"measuring {state}, repeat {repeat}")
                 parts = bench.parts(config)
-                write_geometry(file, measure(config, network(one.run), parts.learned, parts.test, points))
+                write_geometry(file, measure(config, network(one.run), parts.learned, parts.test, points), result)
     return failures
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
-    runs = finished_runs(plan)
+def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion | None:
     states = measured_states(folder, runs)
     if not states:
         return None
     return Conclusion(
         rows=[row(state, side) for state in states for side in SIDES],
         figures=[*(tsne_figure(states, side) for side in SIDES), bar_figure(states)],
-        paragraph=" ".join(sentence for loss in request.losses for sentence in sentences(loss, runs, states)),
-        notes=unfinished_note(plan, runs),
+        paragraph=in_paragraphs(sentences(loss, runs, states) for loss in request.losses),
     )
 
 
@@ -106,7 +111,7 @@ def measured_states(folder: Path, runs: Sequence[FinishedRun]) -> list[State]:
     repeats = sorted({run.coordinates["repeat"] for run in runs})
     wanted = [(BEFORE, repeat) for repeat in repeats]
     wanted += [(run.coordinates["method"], run.coordinates["repeat"]) for run in runs]
-    files = [(*one, geometry_file(folder, *one)) for one in wanted]
+    files = [(*one, layout.geometry_file(folder, *one)) for one in wanted]
     return [State(method, repeat, read_geometry(file)) for method, repeat, file in files if file.exists()]
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from statistics import mean
 
 import torch
-from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP, PROXY
-from ccp_dml.config.schema import Config, ConfigSection
+from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.functional.geometry import mean_inter_class_distance
 from ccp_dml.functional.kcenter import covering_radius
@@ -19,19 +18,17 @@ from ccp_dml.records.planar_map import planar_problems
 from ccp_dml.records.problem_map import ProblemMap, evenly, followers, read_problems
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
 from ccp_dml.reports.figures.map_panels import problem_panels
-from ccp_dml.reports.words import difference_text
 from ccp_dml.runs.illustrations.problem_recorder import FEWEST_IMAGES
 from ccp_dml.studies.request import StudyRequest
-from ccp_dml.studies.spread import at, difference, in_words
+from ccp_dml.studies.spread import at, in_paragraphs, variants_in_words
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
+    Repeats,
     Study,
     StudyPlan,
-    finished_runs,
     fixed_plan,
     plan_variants,
-    unfinished_note,
 )
 
 VARIANTS = {ALONE: "samples alone", PROXY: "proxies chosen once", CCP: "CCP"}
@@ -55,10 +52,6 @@ CURVE_CAPTION = (
 )
 
 
-class MnistOptions(ConfigSection):
-    repeats: int = Field(1, ge=1)
-
-
 @dataclass(frozen=True)
 class SolvedProblem:
     """A line of results.csv: one problem of a run, measured on its map. Scores are fractions."""
@@ -73,7 +66,7 @@ class SolvedProblem:
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     """Plan sample-based, proxy-based and alternating training of each loss."""
-    runs = plan_variants(request, folder, VARIANTS, request.options(MnistOptions).repeats)
+    runs = plan_variants(request, folder, VARIANTS, request.options(Repeats).repeats)
     refuse_unready(runs[0].run.config)
     return fixed_plan(runs)
 
@@ -91,10 +84,7 @@ def refuse_unready(config: Config) -> None:
         )
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
-    runs = finished_runs(plan)
-    if not runs:
-        return None
+def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion:
     solved = {run.name: solved_problems(run) for run in runs}
     found = (map_figure(loss, at(runs, loss=loss)) for loss in request.losses)
     figures = [figure for figure in found if figure is not None]
@@ -107,8 +97,7 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
             for one in solved[run.name]
         ],
         figures=figures,
-        paragraph=" ".join(sentence for loss in request.losses for sentence in sentences(loss, runs, solved)),
-        notes=unfinished_note(plan, runs),
+        paragraph=in_paragraphs(sentences(loss, runs, solved) for loss in request.losses),
     )
 
 
@@ -199,6 +188,8 @@ def curve_figure(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[
                 x, y = [1, most_problems(solved)], y[-1:] * 2
             if y:
                 lines.append(Line(name, x, y, style))
+        if not lines:
+            continue  # no training has come to its proxies
         ticks = range(1, most_problems(solved) + 1, math.ceil(most_problems(solved) / MOST_TICKS))
         panels.append(Lines(label, "problem", label, lines, x_ticks=ticks, has_markers=True))
     return Figure(f"curves-{loss}", f"{loss}: what changes from problem to problem", CURVE_CAPTION, panels)
@@ -223,19 +214,8 @@ def sentences(loss: str, runs: Sequence[FinishedRun], solved: dict[str, list[Sol
             f"{change(first, last, 'covering_radius')}, distance between classes "
             f"{change(first, last, 'inter_class_distance')}."
         )
-    found = {ending: at(runs, method=loss + ending) for ending in VARIANTS}
-    told = [
-        f"{label} {in_words([run.score() for run in found[ending]])}"
-        for ending, label in VARIANTS.items()
-        if found[ending]
-    ]
-    if told:
-        text.append(f"{loss}: MAP@R on the test half in percent: " + ", ".join(told) + ".")
-    for other, label in ((PROXY, "proxies chosen once"), (ALONE, "samples alone")):
-        gain = difference(found[CCP], found[other])
-        if gain is not None:
-            text.append(f"CCP against {label}: {difference_text(gain)}.")
-    return text
+    rivals = {PROXY: "proxies chosen once", ALONE: "samples alone"}
+    return text + variants_in_words(loss, runs, VARIANTS, "the test half", rivals)
 
 
 def change(first: Sequence[SolvedProblem], last: Sequence[SolvedProblem], key: str) -> str:

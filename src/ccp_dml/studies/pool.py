@@ -10,17 +10,15 @@ from ccp_dml.config.recipes import CCP
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.reports.figures.figure import Figure, HeatMap
 from ccp_dml.studies.request import StudyRequest, Varied
-from ccp_dml.studies.spread import at, difference, in_words, mean_score
+from ccp_dml.studies.spread import at, difference, in_paragraphs, in_words, mean_score
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
     Study,
     StudyPlan,
-    finished_runs,
     fixed_plan,
     plan_study_run,
     result_row,
-    unfinished_note,
 )
 
 CAPTION = (
@@ -55,16 +53,12 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     )
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
-    runs = finished_runs(plan)
-    if not runs:
-        return None
+def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion:
     options = request.options(PoolOptions)
     return Conclusion(
         rows=[result_row(run, folder) for run in runs],
         figures=[grid_figure(loss, at(runs, loss=loss), options) for loss in request.losses if at(runs, loss=loss)],
-        paragraph=" ".join(sentence(loss, at(runs, loss=loss)) for loss in request.losses if at(runs, loss=loss)),
-        notes=unfinished_note(plan, runs),
+        paragraph=in_paragraphs([sentence(loss, found)] for loss in request.losses if (found := at(runs, loss=loss))),
     )
 
 

@@ -1,10 +1,13 @@
-"""Compare the runs of a study: means, spreads, and differences in pairs of runs with the same seed."""
+"""Compare the runs of a study, in numbers, words and curves: means, spreads, and pairs of runs with the same seed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from ccp_dml.config.recipes import CCP
 from ccp_dml.evaluation import PairedDifference, paired_difference, spread
+from ccp_dml.reports.figures.figure import Figure, Line, Lines
+from ccp_dml.reports.words import difference_text
 from ccp_dml.studies.study import FinishedRun
 
 
@@ -34,3 +37,41 @@ def mean_score(runs: Sequence[FinishedRun], half: str = "test") -> float | None:
 
 def sd_score(runs: Sequence[FinishedRun], half: str = "test") -> float | None:
     return spread([run.score(half) for run in runs]).sd if runs else None
+
+
+def variants_in_words(
+    loss: str, runs: Sequence[FinishedRun], variants: Mapping[str, str], where: str, rivals: Mapping[str, str]
+) -> list[str]:
+    """Tell MAP@R of the `variants` of a loss, and what CCP has over the `rivals` among them; both by their endings."""
+    found = {ending: at(runs, method=loss + ending) for ending in variants}
+    told = [
+        f"{label} {in_words([run.score() for run in found[ending]])}"
+        for ending, label in variants.items()
+        if found[ending]
+    ]
+    text = [f"{loss}: MAP@R on {where} in percent is {', '.join(told)}."] if told else []
+    for ending, name in rivals.items():
+        gain = difference(found[CCP], found[ending])
+        if gain is not None:
+            text.append(f"CCP against {name}: {difference_text(gain)}.")
+    return text
+
+
+def in_paragraphs(sentences: Iterable[Sequence[str]]) -> str:
+    """Join the sentences about each loss to a paragraph of its own."""
+    return "\n\n".join(" ".join(of_loss) for of_loss in sentences if of_loss)
+
+
+def curves_figure(name: str, losses: Sequence[str], variants: Mapping[str, str], runs: Sequence[FinishedRun]) -> Figure:
+    """Draw how the variants of each loss get on, as far as all repeats came."""
+    panels = []
+    for loss in losses:
+        lines = []
+        for style, (ending, label) in enumerate(variants.items()):
+            logs = [run.folder.metrics for run in at(runs, method=loss + ending)]
+            rows = list(zip(*logs, strict=False))  # an evaluation of all repeats
+            scores = [100 * mean(row["map_at_r"] for row in repeats) for repeats in rows]
+            if scores:
+                lines.append(Line(label, [repeats[0]["step"] for repeats in rows], scores, style))
+        panels.append(Lines(f"{loss}: while training", "step", "MAP@R on validation classes (%)", lines))
+    return Figure(name, "Score curves", "Validation MAP@R at each evaluation, mean over repeats.", panels)

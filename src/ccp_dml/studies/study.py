@@ -5,12 +5,15 @@ To add one, write a file beside this one with a `Study`, name it in `STUDIES`, a
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import STUDY, loss_of, read_recipe
+from ccp_dml.config.schema import ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES
 from ccp_dml.plans.plan import PlannedRun, plan_run, state_of
@@ -19,6 +22,12 @@ from ccp_dml.records.folder_request import by_key
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.studies.request import StudyRequest
+
+
+class Repeats(ConfigSection):
+    """The only option that some studies have."""
+
+    repeats: int = Field(1, ge=1)
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ class Conclusion:
 
 Plan = Callable[[StudyRequest, Path], StudyPlan]
 Train = Callable[[StudyRequest, Path, StudyPlan, Runner, PlanWatcher], list[Failure]]
-Conclude = Callable[[StudyRequest, Path, StudyPlan], Conclusion | None]
+Conclude = Callable[[StudyRequest, Path, Sequence[FinishedRun]], Conclusion | None]
 
 
 def train_all(
@@ -98,10 +107,18 @@ class Study:
 
     question: str
     plan: Plan
-    conclude: Conclude  # None: there is nothing to conclude from yet
+    conclude_from: Conclude  # from finished runs; None: there is nothing to conclude from yet
     train: Train = train_all
     default_data: str = "glyphs"
     uses_storage: bool = False  # whether `--storage` means something to it
+
+    def conclude(self, request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
+        """Say what the finished runs of `plan` show, and how many are missing; None before there is anything to say."""
+        runs = finished_runs(plan)
+        if not runs and not self.uses_storage:  # other machines may have trained what is stored
+            return None
+        found = self.conclude_from(request, folder, runs)
+        return None if found is None else replace(found, notes=[*unfinished_note(plan, runs), *found.notes])
 
 
 def finished_runs(plan: StudyPlan) -> list[FinishedRun]:

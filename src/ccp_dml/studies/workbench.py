@@ -37,7 +37,9 @@ class Workbench:
 
     def best_network(self, run: PlannedRun) -> Embedder:
         """Load the best network of the finished run."""
-        return load_network(Logbook.reopen(run.folder), run.config, self.parts(run.config).test)
+        logbook = Logbook.reopen(run.folder)
+        logbook.pin_data(self.load_data(run.config.data).digest)  # they may have changed since it was trained
+        return load_network(logbook, run.config, self.parts(run.config).test)
 
 
 def loaders(config: Config, parts: Parts) -> int:

@@ -199,6 +199,9 @@ def test_selection_on_the_test_classes_is_marked_everywhere(features, tmp_path, 
     assert result["selected_on"] == "test"
     assert "test classes" in (out / "c2" / "repeat0" / "report.html").read_text()
     assert [row["metric"] for row in rows(out)][:2] == ["recall_at_1", "recall_at_2"]
+    capfd.readouterr()
+    assert main(benchmark(features, out, "c2", "--json", protocol="conventional", settings=settings)) == 0
+    assert f"* {mark}" in json.loads(capfd.readouterr().out)["notes"]
 
 
 @pytest.mark.parametrize(
@@ -294,3 +297,20 @@ def test_models_of_different_data_do_not_meet_in_a_table(features, tmp_path, cap
         assert main(benchmark(features, tmp_path / "bench", "c2,c1", *more)) == 2
         assert "The data (classes, labels or features) are not those" in " ".join(capfd.readouterr().err.split())
     assert not (tmp_path / "bench" / "c1").exists()
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_benchmark_goes_on_where_its_data_have_moved_to(features, tmp_path, capfd):
+    out, moved, quick = tmp_path / "bench", tmp_path / "moved.npz", ("train.max_steps=4",)
+    assert main(benchmark(features, out, "c2", settings=quick)) == 0
+    before = rows(out)
+    features.rename(moved)
+    assert main(benchmark(moved, out, "c2,c1", settings=quick)) == 0
+    assert [row for row in rows(out) if row["method"] == "c2"] == before
+    assert {row["method"] for row in rows(out)} == {"c1", "c2"}
+    assert f"data.path={moved}" in tomllib.loads((out / "benchmark.toml").read_text())["settings"]
+    arrays = dict(np.load(moved))
+    np.savez(features, **{**arrays, "features": arrays["features"] + 1})
+    for methods in ("c2", "c2,ms"):  # with nothing left to train, the page would name the wrong file
+        assert main(benchmark(features, out, methods, settings=quick)) == 2
+        assert "The data (classes, labels or features) are not those" in " ".join(capfd.readouterr().err.split())

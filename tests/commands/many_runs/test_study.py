@@ -171,6 +171,21 @@ def test_a_plan_is_refused_where_the_data_have_changed(features, tmp_path, capfd
     assert "The data (classes, labels or features) are not those" in " ".join(capfd.readouterr().err.split())
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_a_study_goes_on_where_its_data_have_moved_to(features, tmp_path):
+    assert main(study("alternating", features, tmp_path / "out", steps=4)) == 0
+    moved = features.rename(tmp_path / "moved.npz")
+    assert main(study("alternating", moved, tmp_path / "out", "--repeats", "2", steps=4)) == 0
+    assert len(rows(tmp_path / "out")) == 6
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_study_says_that_its_runs_were_over_before_their_method_began(features, tmp_path):
+    late = ("--set", "ccp.start_step=50")
+    assert main(study("alternating", features, tmp_path / "out", *late, steps=4)) == 0
+    assert "ends the training before the first proxies" in (tmp_path / "out" / "summary.md").read_text()
+
+
 def test_the_folder_of_another_study_is_refused(features, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "study.toml").write_text('study = "pool"\ndata = "features"\nlosses = ["c2"]\nfull = false\n')

@@ -14,7 +14,6 @@ from ccp_dml.reports.figures.figure import (
     HeatMap,
     Highlight,
     Histogram,
-    HistogramGroup,
     Line,
     Lines,
     Mark,
@@ -27,7 +26,7 @@ from ccp_dml.reports.figures.interactive import plotly_panel
 PANELS = {
     "lines": Lines("t", "x", "y", [Line("a", [16, 32], [1, 2], 0, [0.1, 0.2])], [16, 32], log_x=True, has_markers=True),
     "bars": Bars("t", "x", "y", ["c1", "c2"], [BarGroup("a", [1, None], 1, [0.5, None]), BarGroup("b", [2, 3])]),
-    "histogram": Histogram("t", "x", "y", [HistogramGroup("a", [50, 75, 75, 125], 2)], 25),
+    "histogram": Histogram("t", "x", "y", [50, 75, 75, 125], 25, 2),
     "heat map": HeatMap("t", "b", "P", "MAP", ["1", "4"], ["2", "8"], [[1.0, 2.0], [None, 4.0]]),
     "scatter": Scatter("t", "x", "y", [Points("p", [1, 2], [3, 4], 9, "cross", texts=["<b>", "c"])], equal_axes=True),
     "surface": Surface(

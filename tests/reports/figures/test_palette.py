@@ -38,3 +38,9 @@ def test_a_style_has_one_colour_everywhere() -> None:
     assert palette.colour_name(12, "classes") == "k0"
     assert "--s1: #c2410c;" in palette.css()
     assert ".k11 { --c: var(--k11); }" in palette.css()
+
+
+def test_lines_of_a_series_differ_in_more_than_colour() -> None:
+    assert len(palette.DASHES) == len(palette.LIGHT["series"])
+    assert (palette.dashes(0), palette.dashes(9)) == ((), (7, 3))
+    assert ".s1 .line, .line.s1 { stroke-dasharray: 7 3; }" in palette.css()

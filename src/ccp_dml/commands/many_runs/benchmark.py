@@ -118,7 +118,8 @@ def benchmark(
         table = write_outcome(whole, planned, folder)
         page = write_benchmark_report(BenchmarkFolder.read(folder), folder / layout.REPORT)
     if as_json:
-        print_json({"folder": str(folder), "table": table_values(table), "failed": failed_values(failures)})
+        told = {"folder": str(folder), "table": table_values(table), "notes": table.notes}
+        print_json({**told, "failed": failed_values(failures)})
     elif table.columns:
         out.print(as_terminal(table))
         out.print(

@@ -51,14 +51,14 @@ def refuse_mistakes(
     `left` are those to train. A plan that is only shown is refused for the same reasons as one that is trained.
     """
     from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings
-    from ccp_dml.plans.rehearsal import refuse_other_backbones, refuse_other_data
+    from ccp_dml.plans.rehearsal import have_moved, refuse_other_backbones, refuse_other_data
 
     refuse_unread_settings(runs, settings)
     refuse_other_settings(runs)
     if (file := file_in_the_way(folder / ".lock")) is not None:
         raise UserError(f"{folder} cannot be written, because {file} is a file; give --out another folder.")
     refuse_other_backbones(runs)
-    if left:  # tables of finished runs can be made without the data
+    if left or have_moved(runs):  # tables of finished runs can be made without the data
         refuse_other_data(runs)
 
 

@@ -1,6 +1,7 @@
 """`ccp study`."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,7 @@ from ccp_dml.commands.many_runs.plans import (
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
+    from ccp_dml.plans.plan import PlannedRun
     from ccp_dml.reports.study import StudyReport
     from ccp_dml.studies.request import StudyRequest
     from ccp_dml.studies.study import Conclusion, Study
@@ -109,10 +111,10 @@ def study(
         write_down(folder, request)
         with PlanProgress(err, folder / layout.LOG, planned.total, planned.done) as progress:
             failures = chosen.train(request, folder, planned, runner, progress)
-        found = chosen.conclude(request, folder, chosen.plan(request, folder))
+        in_the_end = chosen.plan(request, folder)
+        found = chosen.conclude(request, folder, in_the_end)
         if found is not None:
-            if any(one.run.config.protocol.select_on == "test" for one in planned.runs):
-                found = replace(found, notes=[*found.notes, SELECTED_ON_TEST])
+            found = replace(found, notes=[*found.notes, *before_comparing([one.run for one in in_the_end.runs])])
             write_study_report(folder, as_report(request, folder, chosen, found))
     if as_json:
         print_json(
@@ -134,6 +136,15 @@ def study(
         show_failures(failures, planned.total, then)
         raise typer.Exit(1)
     return None
+
+
+def before_comparing(runs: "Sequence[PlannedRun]") -> list[str]:
+    """Say what a reader must know of the runs before comparing them, whatever the study."""
+    from ccp_dml.plans.plan import incomplete_data
+    from ccp_dml.plans.rehearsal import runs_of_loss_alone
+
+    selected_on_test = any(run.config.protocol.select_on == "test" for run in runs)
+    return [*incomplete_data(runs), *runs_of_loss_alone(runs), *([SELECTED_ON_TEST] if selected_on_test else [])]
 
 
 def study_named(name: str) -> "Study":

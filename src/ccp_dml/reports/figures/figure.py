@@ -90,29 +90,20 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class HistogramGroup:
-    """The values of one histogram."""
-
-    label: str
-    values: Sequence[float]
-    style: int = 0
-
-
-@dataclass(frozen=True)
 class Histogram:
-    """How often values fall into bins of `bin_width`; the bars of several groups stand side by side."""
+    """How often values fall into bins of `bin_width`."""
 
     title: str
     x_label: str
     y_label: str
-    groups: Sequence[HistogramGroup]
+    values: Sequence[float]
     bin_width: float
+    style: int = 0
 
     def bin_edges(self) -> list[float]:
         """List whole multiples of the bin width around all values."""
-        values = [value for group in self.groups for value in group.values]
-        first = math.floor(min(values) / self.bin_width)
-        last = math.floor(max(values) / self.bin_width) + 1
+        first = math.floor(min(self.values) / self.bin_width)
+        last = math.floor(max(self.values) / self.bin_width) + 1
         return [self.bin_width * place for place in range(first, last + 1)]
 
 

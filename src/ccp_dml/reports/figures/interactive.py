@@ -21,7 +21,7 @@ from ccp_dml.reports.figures.figure import (
     Surface,
     Symbol,
 )
-from ccp_dml.reports.figures.palette import COLOUR_MAP, variable
+from ccp_dml.reports.figures.palette import COLOUR_MAP, dashes, variable
 
 Trace = dict[str, Any]
 
@@ -75,6 +75,10 @@ def line_layout(panel: Lines, layout: dict[str, Any]) -> dict[str, Any]:
     return layout
 
 
+def dash_of(style: int) -> str:
+    return ",".join(f"{length}px" for length in dashes(style)) or "solid"
+
+
 def mark_colour(mark: Mark) -> str:
     return "var(--soft)" if mark.style is None else variable(mark.style)
 
@@ -124,7 +128,7 @@ def traces_of(panel: Panel) -> list[Trace]:
         case Bars():
             return bar_traces(panel)
         case Histogram():
-            return histogram_traces(panel)
+            return [histogram_trace(panel)]
         case HeatMap():
             return [heat_map_trace(panel)]
         case Scatter():
@@ -143,7 +147,7 @@ def line_traces(panel: Lines) -> list[Trace]:
             "name": line.label,
             "x": list(line.x),
             "y": list(line.y),
-            "line": {"color": variable(line.style), "width": 2},
+            "line": {"color": variable(line.style), "width": 2, "dash": dash_of(line.style)},
             "marker": {"color": variable(line.style)},
             "error_y": error_bars(line.spread),
             "hovertemplate": f"%{{x:,g}}: {value}",
@@ -207,20 +211,16 @@ def bar_traces(panel: Bars) -> list[Trace]:
     return traces
 
 
-def histogram_traces(panel: Histogram) -> list[Trace]:
+def histogram_trace(panel: Histogram) -> Trace:
     edges = panel.bin_edges()
-    return [
-        {
-            "type": "histogram",
-            "name": group.label,
-            "x": list(group.values),
-            "xbins": {"start": edges[0], "end": edges[-1], "size": panel.bin_width},
-            "autobinx": False,
-            "marker": {"color": variable(group.style)},
-            "hovertemplate": "%{x}: %{y}",
-        }
-        for group in panel.groups
-    ]
+    return {
+        "type": "histogram",
+        "x": list(panel.values),
+        "xbins": {"start": edges[0], "end": edges[-1], "size": panel.bin_width},
+        "autobinx": False,
+        "marker": {"color": variable(panel.style)},
+        "hovertemplate": "%{x}: %{y}<extra></extra>",
+    }
 
 
 def heat_map_trace(panel: HeatMap) -> Trace:

@@ -21,6 +21,9 @@ DARK: dict[Palette, tuple[str, ...]] = {
     ),
     "variants": ("#9a9a9a", "#e5a04b", "#8fc3e9", "#4f9fe2"),
 }
+DASHES = ((), (7, 3), (2, 3), (9, 3, 2, 3), (), (4, 4), (12, 4), (9, 3, 2, 3, 2, 3))
+"""Lengths of strokes and gaps of the lines of a series, so that lines that cover each other are both seen."""
+
 PAGE_LIGHT = {
     "paper": "#f6f7f9",
     "card": "#ffffff",
@@ -71,12 +74,22 @@ def light(style: int, palette: Palette = "series") -> str:
     return LIGHT[palette][style % len(LIGHT[palette])]
 
 
+def dashes(style: int) -> tuple[int, ...]:
+    """Return the strokes and gaps of a line; empty for a solid one."""
+    return DASHES[style % len(DASHES)]
+
+
 def css() -> str:
-    """Define all colours for a style sheet, in the light and in the dark scheme."""
+    """Define all colours for a style sheet, in the light and in the dark scheme, and the dashes of lines."""
     classes = "".join(
         f".{colour_name(style, palette)} {{ --c: {variable(style, palette)}; }}\n"
         for palette in LETTERS
         for style in range(len(LIGHT[palette]))
+    )
+    classes += "".join(
+        f".s{style} .line, .line.s{style} {{ stroke-dasharray: {' '.join(map(str, lengths))}; }}\n"
+        for style, lengths in enumerate(DASHES)
+        if lengths
     )
     dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_variables(PAGE_DARK, DARK)} }} }}"
     return f":root {{ color-scheme: light dark; {_variables(PAGE_LIGHT, LIGHT)} }}\n{dark}\n{classes}"

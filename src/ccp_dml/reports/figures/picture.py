@@ -25,7 +25,7 @@ from ccp_dml.reports.figures.figure import (
     Surface,
     Symbol,
 )
-from ccp_dml.reports.figures.palette import COLOUR_MAP, light
+from ccp_dml.reports.figures.palette import COLOUR_MAP, dashes, light
 
 MARKERS: dict[Symbol, str] = {"circle": "o", "square": "s", "cross": "x", "star": "*"}
 PANEL_INCHES = (5.0, 3.9)
@@ -108,7 +108,7 @@ def draw_lines(axis: Axes, panel: Lines) -> None:
     for line in panel.lines:
         marker = "o" if panel.has_markers else None
         style: dict[str, Any] = {"color": light(line.style), "label": line.label, "marker": marker, "markersize": 4}
-        axis.errorbar(line.x, line.y, yerr=line.spread, capsize=3, **style)
+        axis.errorbar(line.x, line.y, yerr=line.spread, capsize=3, linestyle=(0, dashes(line.style)), **style)
     for place, mark in enumerate(panel.marks):
         own = "grey" if mark.style is None else light(mark.style)
         label = panel.marks_label if place == 0 else None
@@ -150,13 +150,7 @@ def draw_bars(axis: Axes, panel: Bars) -> None:
 
 
 def draw_histogram(axis: Axes, panel: Histogram) -> None:
-    groups = panel.groups
-    axis.hist(
-        [list(group.values) for group in groups],
-        bins=panel.bin_edges(),
-        color=[light(group.style) for group in groups],
-        label=[group.label for group in groups],
-    )
+    axis.hist(list(panel.values), bins=panel.bin_edges(), color=light(panel.style))
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 

@@ -90,14 +90,13 @@ def cost(runs: Sequence[RunFolder]) -> Section | None:
 
 
 def cost_table(costs: dict[str, Cost]) -> Section | None:
-    """Show a line per label, with ratios to the first; None where no time was recorded."""
-    if all(one.seconds is None for one in costs.values()):
+    """Show a line per label whose time was recorded, with ratios to the first; None where there is none."""
+    timed = [one for one in costs.values() if one.seconds is not None]
+    if not timed:
         return None
-    first = next(iter(costs.values()))
+    first = timed[0]
     known = {
-        title: (value, show)
-        for title, (value, show) in COLUMNS.items()
-        if any(value(one) is not None for one in costs.values())
+        title: (value, show) for title, (value, show) in COLUMNS.items() if any(value(one) is not None for one in timed)
     }
     rows = [
         {
@@ -113,6 +112,7 @@ def cost_table(costs: dict[str, Cost]) -> Section | None:
             "shares": one.shares(),
         }
         for style, (label, one) in enumerate(costs.items())
+        if one.seconds is not None
     ]
-    apart = all(one.training is not None for one in costs.values())
+    apart = all(one.training is not None for one in timed)
     return Section("cost", "Cost", "section_cost.html", {"titles": list(known), "rows": rows, "steps_alone": apart})

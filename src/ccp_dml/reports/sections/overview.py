@@ -9,7 +9,7 @@ from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, number
 from ccp_dml.reports.advice import advise_run
-from ccp_dml.reports.comparison import compare, different_data, differing_settings, verdicts
+from ccp_dml.reports.comparison import compare, different_data, differing_settings, group_by_method, verdicts
 from ccp_dml.reports.gain import did_harm, help_text, progress_text, raw_name
 from ccp_dml.reports.sections.section import Section
 from ccp_dml.reports.words import data_text, method_text, tested_on, validated_on
@@ -47,12 +47,16 @@ def advice(run: RunFolder) -> Section | None:
 
 def comparison(runs: Sequence[RunFolder]) -> Section:
     """Show the scores of all runs beside each other, and the settings that differ."""
+    rows = compare(runs)
+    best = [row for row in rows if row.scores["map_at_r"].is_best]
+    is_of_runs = len(group_by_method(runs)) == len(runs)  # the luckiest of several folds and seeds says nothing
     return Section(
         "comparison",
         "Comparison",
         "section_comparison.html",
         {
-            "rows": compare(runs),
+            "rows": rows,
+            "best": best[0] if best and is_of_runs else None,
             "verdicts": verdicts(runs),
             "scores": SCORE_TITLES,
             "settings": differing_settings(runs),

@@ -19,17 +19,15 @@ from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Line, Lines
 from ccp_dml.studies.cost.measurement import STEP_PARTS, Samples, time_in_turns
 from ccp_dml.studies.cost.table import CostTable, Quantity, quantity_rows
 from ccp_dml.studies.request import StudyRequest
-from ccp_dml.studies.spread import at
+from ccp_dml.studies.spread import at, curves_figure, in_paragraphs
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
     Study,
     StudyPlan,
-    finished_runs,
     fixed_plan,
     plan_variants,
     train_all,
-    unfinished_note,
 )
 from ccp_dml.studies.workbench import Workbench
 
@@ -68,8 +66,7 @@ def train(request: StudyRequest, folder: Path, plan: StudyPlan, runner: Runner, 
     return failures
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:
-    runs = finished_runs(plan)
+def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion | None:
     tables = {
         loss: cost_table(loss, folder, at(runs, loss=loss))
         for loss in request.losses
@@ -79,9 +76,13 @@ def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion
         return None
     return Conclusion(
         rows=[row for loss, table in tables.items() for row in quantity_rows(loss, table)],
-        figures=[parts_figure(tables), ratio_figure(tables), curves_figure(tables, runs)],
-        paragraph=" ".join(sentence for loss, table in tables.items() for sentence in sentences(loss, table)),
-        notes=[*unfinished_note(plan, runs), *(note for loss, table in tables.items() for note in noise(loss, table))],
+        figures=[
+            parts_figure(tables),
+            ratio_figure(tables),
+            curves_figure("convergence", list(tables), VARIANTS, runs),
+        ],
+        paragraph=in_paragraphs(sentences(loss, table) for loss, table in tables.items()),
+        notes=[note for loss, table in tables.items() for note in noise(loss, table)],
     )
 
 
@@ -193,18 +194,6 @@ def ratio_figure(tables: dict[str, CostTable]) -> Figure:
         panels.append(Lines(loss, "round", "ratio of times per step", lines, has_markers=True))
     caption = "Each round times both trainings right after each other, in one process; the order alternates."
     return Figure("rounds", "Round by round", caption, panels)
-
-
-def curves_figure(tables: dict[str, CostTable], runs: Sequence[FinishedRun]) -> Figure:
-    panels = []
-    for loss in tables:
-        lines = []
-        for style, (ending, label) in enumerate(VARIANTS.items()):
-            log = at(runs, method=loss + ending)[0].folder.metrics
-            scores = [100 * row["map_at_r"] for row in log]
-            lines.append(Line(label, [row["step"] for row in log], scores, style))
-        panels.append(Lines(loss, "step", "MAP@R on validation classes (%)", lines))
-    return Figure("convergence", "Convergence", "Validation MAP@R at each evaluation of the first repeat.", panels)
 
 
 def sentences(loss: str, table: CostTable) -> list[str]:

@@ -151,7 +151,9 @@ def history_figure(complete: Sequence[FrozenTrial]) -> Figure:
         Line("best so far", numbers, line, 0),
     ]
     panel = Lines("", "trial", ON_VALIDATION, lines, has_markers=True)
-    return Figure("history", "History", "Complete trials in their order; numbers between them were pruned.", [panel])
+    return Figure(
+        "history", "History", "Complete trials in their order; numbers between them were pruned or failed.", [panel]
+    )
 
 
 def score(trial: FrozenTrial) -> float:
@@ -220,8 +222,6 @@ def notes(trials: Sequence[FrozenTrial], owner: str | None) -> list[str]:
     told = [f"Trial {trial.number} failed: {trial.user_attrs[ERROR]}" for trial in trials if ERROR in trial.user_attrs]
     if elsewhere:
         told.append(f"{len(elsewhere)} trial(s) run on another machine, or did when it stopped.")
-    if len(running) > len(elsewhere):
-        told.append(f"{len(running) - len(elsewhere)} trial(s) were interrupted; the same command goes on with them.")
     return told
 
 

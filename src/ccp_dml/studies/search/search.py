@@ -1,5 +1,6 @@
 """Which lambda, and how many proxies? A Bayesian search that selects on validation classes only."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from ccp_dml.studies.search.trials import (
     trial_name,
     trial_point,
 )
-from ccp_dml.studies.study import Conclusion, Study, StudyPlan, StudyRun
+from ccp_dml.studies.study import Conclusion, FinishedRun, Study, StudyPlan, StudyRun
 
 
 class SearchOptions(ConfigSection):
@@ -105,7 +106,7 @@ def train(
     return runner.train(trials.runs(), options.trials, trials)
 
 
-def conclude(request: StudyRequest, folder: Path, plan: StudyPlan) -> Conclusion | None:  # noqa: ARG001
+def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion | None:  # noqa: ARG001
     store, space, method = trial_store(request, folder), search_space(request), method_of(request)
     return conclude_search(store, space, request.data, method, trained_with(request))
 
