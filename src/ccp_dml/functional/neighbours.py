@@ -87,7 +87,9 @@ class ExactSearch:
         `k` of the block. Rows that had to be tried again come last. `block` is the number of queries handled at a time.
         """
         ways = [self._by_float32_products, self._by_float64_products, self._by_differences]
-        if len(rows) <= _FEW_QUERIES:
+        if len(rows) * self.references.numel() <= for_device(_DIFFERENCES, rows.device):
+            ways = [self._by_all_differences]
+        elif len(rows) <= _FEW_QUERIES:
             ways.insert(0, self._by_float32_differences)
         elif self._look_at_each_other(rows, k, block or self._block_size(True)):
             ways.insert(0, self._by_shortlists)
@@ -107,6 +109,12 @@ class ExactSearch:
             if not failed:
                 return
             rows, k = (torch.cat(parts) for parts in zip(*failed, strict=True))
+
+    def _by_all_differences(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Find keys (Q, k) of the nearest references, all of them certain; for so few pairs nothing is faster."""
+        everyone = torch.arange(len(self.references), device=rows.device).expand(len(rows), -1)
+        squared = self._squared_differences(rows, everyone)
+        return self._ranked(rows, squared, everyone, k), torch.ones_like(rows, dtype=torch.bool)
 
     def _by_float32_differences(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Find keys (Q, k) of the nearest references, and which rows (Q,) of them are certain.
