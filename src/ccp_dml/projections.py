@@ -32,7 +32,7 @@ from ccp_dml.errors import NonFiniteError
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.foundation.stopwatch import Stopwatch
-from ccp_dml.functional.gradients import add_to_gradients
+from ccp_dml.functional.gradients import add_to_gradients, common_norm
 from ccp_dml.pace import Drift, Pace, Patience, measure_drift
 from ccp_dml.proxies import ClassProxies, Space, select_in_chunks, select_proxies
 
@@ -397,12 +397,9 @@ class ProximalPull:
         if self.anchor:
             add_to_gradients(list(self.parameters.values()), self.offsets(), self.weight)
 
-    @torch.no_grad()
     def norm(self) -> Tensor:
         """Measure the length of the pull's gradient, lambda ||theta - theta_prev||."""
-        if not self.anchor:
-            return torch.zeros(())
-        return self.weight * torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.offsets())))
+        return self.weight * common_norm(self.offsets() if self.anchor else ())
 
     @torch.no_grad()
     def offsets(self) -> tuple[Tensor, ...]:
