@@ -217,7 +217,6 @@ def small_blocks(monkeypatch):
     """As if there were many blocks of references."""
     monkeypatch.setattr(neighbours, "_COLUMNS", 64)
     monkeypatch.setattr(mutual, "_GROUP", 4)
-    monkeypatch.setattr(mutual, "_ROWS", 40)
 
 
 @pytest.mark.usefixtures("small_blocks")
