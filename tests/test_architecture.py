@@ -69,13 +69,22 @@ def test_no_room_is_a_corridor():
     assert not crowded
 
 
+PLAIN = {
+    "collections",
+    "contextlib",
+    "dataclasses",
+    "math",
+    "typing",
+}  # of the standard library, and no input or output
+
+
 def test_pure_tensor_code_imports_torch_only():
     for path in (SOURCE / "functional").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             for name in names:
-                assert name.split(".")[0] in {"torch", "ccp_dml", "collections", "dataclasses", "typing", "math"}, name
+                assert name.split(".")[0] in {"torch", "ccp_dml", *PLAIN}, name
 
 
 def without_own_test():

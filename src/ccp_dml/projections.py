@@ -7,7 +7,7 @@ How the paper's lines and equations map to this file:
 | theta, rho | the network's weights, `ClassProxies.vectors` |
 | theta_prev, rho_prev | `ProximalPull.anchor`, `IterativeProjections.previous_proxies` |
 | pool of b images per class (Algorithm 1) | the `embed_pool` callable |
-| greedy k-center (Algorithm 2) | `proxies.select_proxies` |
+| greedy k-center (Algorithm 2) | `ClassProxies.choose_from` |
 | `lambda/2 ||theta - theta_prev||^2` (the projection's regulariser) | `ProximalPull`, whose gradient joins the loss's |
 | minimise over theta, rho until validation MAP@R stalls | the `solve` callable, normally `Trainer.solve`; `Patience` |
 | while not converged | `IterativeProjections.run` |
@@ -32,9 +32,9 @@ from ccp_dml.errors import NonFiniteError
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.foundation.stopwatch import Stopwatch
-from ccp_dml.functional.gradients import add_to_gradients
+from ccp_dml.functional.gradients import add_to_gradients, common_norm
 from ccp_dml.pace import Drift, Pace, Patience, measure_drift
-from ccp_dml.proxies import ClassProxies, Space, select_in_chunks, select_proxies
+from ccp_dml.proxies import ClassProxies, Space
 
 Snapshot = dict[str, Any]  # weights by name; a module's extra state may be anything
 
@@ -187,30 +187,7 @@ class IterativeProjections:
         if self.proxies is None or self.embed_pool is None or self.starting:
             return
         pool, draw = self.embed_pool(self.problem + 1), generator(self.seed, "first pick")
-        if isinstance(pool, Tensor):
-            selection = select_proxies(
-                pool,
-                self.previous_proxies,
-                self.proxies.per_class,
-                length=self.proxies.length,
-                slots=self.proxies.slots,
-                space=self.space,
-                normalise=self.proxies.normalise,
-                generator=draw,
-                processes=self.processes,
-            )
-        else:
-            selection = select_in_chunks(
-                pool,
-                self.previous_proxies,
-                self.proxies.classes,
-                self.proxies.per_class,
-                length=self.proxies.length,
-                space=self.space,
-                normalise=self.proxies.normalise,
-                generator=draw,
-                holders=self.proxies.holders,
-            )
+        selection = self.proxies.choose_from(pool, self.previous_proxies, self.space, draw, self.processes)
         self.proxies.place(selection.vectors, selection.counts)
         self.selected_proxies = self._present_proxies()
         self.selected_images = selection.taken
@@ -397,12 +374,9 @@ class ProximalPull:
         if self.anchor:
             add_to_gradients(list(self.parameters.values()), self.offsets(), self.weight)
 
-    @torch.no_grad()
     def norm(self) -> Tensor:
         """Measure the length of the pull's gradient, lambda ||theta - theta_prev||."""
-        if not self.anchor:
-            return torch.zeros(())
-        return self.weight * torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.offsets())))
+        return self.weight * common_norm(self.offsets() if self.anchor else ())
 
     @torch.no_grad()
     def offsets(self) -> tuple[Tensor, ...]:

@@ -84,6 +84,39 @@ class ClassProxies(nn.Module):
         rows = as_rows(self.vectors) if self.gradient_by_rows else self.vectors.flatten(0, 1)
         return (rows, self.labels) if self.slots is None else (rows[self.used], self.labels[self.used])
 
+    def choose_from(
+        self,
+        pool: Tensor | Iterable[Tensor],
+        previous: Tensor | None,
+        space: Space,
+        generator: torch.Generator,
+        processes: Processes = ALONE,
+    ) -> "Selection":
+        """Choose new places for the proxies in a pool (C, b, D) or chunks of one (c, b, D); see `select_proxies`."""
+        if isinstance(pool, Tensor):
+            return select_proxies(
+                pool,
+                previous,
+                self.per_class,
+                length=self.length,
+                slots=self.slots,
+                space=space,
+                normalise=self.normalise,
+                generator=generator,
+                processes=processes,
+            )
+        return select_in_chunks(
+            pool,
+            previous,
+            self.classes,
+            self.per_class,
+            length=self.length,
+            space=space,
+            normalise=self.normalise,
+            generator=generator,
+            holders=self.holders,
+        )
+
     @torch.no_grad()
     def place(self, vectors: Tensor, counts: Tensor | None = None) -> None:
         """Move the proxies to `vectors` (C, P, D), in place: the optimiser goes on owning the same parameter.

@@ -99,7 +99,14 @@ def assert_found(queries, references, k, block=None):
 @pytest.fixture
 def used(monkeypatch):
     """How many rows each way to search was asked for."""
-    ways = ("float32_differences", "shortlists", "float32_products", "float64_products", "differences")
+    ways = (
+        "all_differences",
+        "float32_differences",
+        "shortlists",
+        "float32_products",
+        "float64_products",
+        "differences",
+    )
     counts = dict.fromkeys((f"_by_{way}" for way in ways), 0)
     for name in counts:
         original = getattr(ExactSearch, name)
@@ -136,11 +143,19 @@ def test_plain_vectors_need_float32_products_only(points, used):
 
 @pytest.mark.parametrize("points", EVERY_KIND)
 @pytest.mark.parametrize("k", [1, K, ROWS])
-def test_a_few_queries_are_compared_with_everything(points, k, used):
+def test_a_few_queries_are_compared_with_everything(points, k, used, monkeypatch):
+    monkeypatch.setitem(neighbours._DIFFERENCES, "cpu", 1)
     assert_found(points(seed=2)[:7], points(), k)
     assert used["_by_float32_differences"] == 7
     if points in (scattered, far_from_zero):
         assert used["_by_float32_products"] == 0
+
+
+@pytest.mark.parametrize("points", EVERY_KIND)
+@pytest.mark.parametrize("k", [1, K, ROWS])
+def test_a_few_pairs_are_measured_exactly_at_once(points, k, used):
+    assert_found(points(seed=2)[:7], points(), k)
+    assert {name: rows for name, rows in used.items() if rows} == {"_by_all_differences": 7}
 
 
 def test_a_few_items_are_compared_with_each_other():
@@ -202,7 +217,6 @@ def small_blocks(monkeypatch):
     """As if there were many blocks of references."""
     monkeypatch.setattr(neighbours, "_COLUMNS", 64)
     monkeypatch.setattr(mutual, "_GROUP", 4)
-    monkeypatch.setattr(mutual, "_ROWS", 40)
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -272,3 +272,15 @@ def test_labels_without_a_class_vector_are_named(name, construct):
 @pytest.mark.parametrize("name", [*WITH_REFERENCES, *IN_THE_BATCH_ONLY])
 def test_losses_without_class_vectors_take_any_labels(name):
     assert PmlLoss.named(name, {}, **SIZES).classes is None
+
+
+def test_a_batch_without_positives_is_zero_to_nca_which_takes_a_mean_of_nothing(samples):
+    embeddings, loss = samples[0].detach().requires_grad_(), make("NCALoss")
+    different = torch.arange(len(embeddings))
+    for references in ((), (embeddings.detach() + 1, different + 100)):
+        value = loss(embeddings, different, *references)
+        (gradient,) = torch.autograd.grad(value, embeddings)
+        assert value == 0
+        assert not gradient.any()
+    assert loss(embeddings * torch.nan, different).isnan()  # a broken network must be noticed all the same
+    assert loss(embeddings, different // 2) > 0

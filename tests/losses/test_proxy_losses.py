@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from ccp_dml.losses import ProxyAnchorLoss, ProxyNcaPlusPlusLoss, SoftTripleLoss
 
@@ -54,6 +55,27 @@ def test_proxy_nca_plus_plus(batch, temperature):
         weights = [math.exp(-(2 - 2 * cosine(sample, proxy)) / temperature) for proxy in parameter(loss).tolist()]
         terms.append(-math.log(weights[label] / sum(weights)))
     assert loss(*batch).item() == pytest.approx(sum(terms) / len(terms), rel=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.045, 0.02, 0.005])
+def test_samples_far_from_their_proxy_count_at_any_temperature_of_proxy_nca(temperature):
+    loss = ProxyNcaPlusPlusLoss(temperature, classes=3, dim=2)
+    with torch.no_grad():
+        parameter(loss).copy_(torch.tensor([[3.0, 0.0], [0.0, 2.0], [-1.0, 0.1]]))
+    samples = torch.tensor([[-1.0, 0.0], [0.5, 0.5], [2.0, -0.1]], dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 1, 2], dtype=torch.uint8)  # the first and the last are at the proxy of another class
+    cosines = F.normalize(samples, dim=1) @ F.normalize(parameter(loss).detach().double(), dim=1).T
+    expected = F.cross_entropy((2 * cosines - 2) / temperature, labels.long())
+    (wanted,) = torch.autograd.grad(expected, samples)
+    given = samples.detach().float().requires_grad_()
+    found = loss(given, labels)
+    found.backward()
+    torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(given.grad, wanted.float(), rtol=1e-3, atol=1e-3)
+    assert parameter(loss).grad.any()
+    assert loss(given[:0], labels[:0]) == 0
+    with pytest.raises(ValueError, match="labels must lie in"):
+        loss(given, labels + 3)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_formats(tmp_path: Path, file: str, save: object) -> None:
     assert_loaded(network)
 
 
-@pytest.mark.parametrize("key", ["state_dict", "model"])
+@pytest.mark.parametrize("key", ["state_dict", "model", "model_state_dict"])
 def test_state_dict_nested_in_a_checkpoint(tmp_path: Path, key: str) -> None:
     torch.save({"epoch": 3, key: make_network(1).state_dict()}, tmp_path / "w.pth")
     network = make_network(5)
@@ -64,6 +64,14 @@ def test_the_backbone_is_taken_out_of_the_file_of_a_run(tmp_path: Path, prefix: 
     save_file({**entries, "linear.weight": torch.zeros(2, 4)}, tmp_path / "best.safetensors")
     network = make_network(5)
     load_weights(network, tmp_path / "best.safetensors", "tiny")
+    assert_loaded(network)
+
+
+@pytest.mark.parametrize("wrapper", [nn.DataParallel, torch.compile])
+def test_the_name_of_a_wrapper_that_was_saved_with_its_network_is_left_out(tmp_path: Path, wrapper: object) -> None:
+    torch.save(wrapper(make_network(1)).state_dict(), tmp_path / "wrapped.pth")  # type: ignore[operator]
+    network = make_network(5)
+    load_weights(network, tmp_path / "wrapped.pth", "tiny")
     assert_loaded(network)
 
 

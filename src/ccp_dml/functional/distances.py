@@ -1,7 +1,9 @@
 """Distances (small = close), similarities (large = close) and the two ways to normalise a vector."""
 
+import math
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -45,7 +47,7 @@ def lengths_of(v: Tensor) -> Tensor:
         return torch.linalg.vector_norm(v, dim=-1)
     if v.device.type == "cpu":
         lengths = torch.linalg.vector_norm(v, dim=-1)
-        if bool(torch.isfinite(lengths).all()):
+        if math.isfinite(lengths.detach().sum()):  # one pass where `isfinite` takes five
             return lengths
     lengths = torch.linalg.vector_norm(v, dim=-1, dtype=torch.float64).to(v.dtype)
     return lengths.masked_fill(torch.isinf(lengths), torch.nan)
@@ -79,10 +81,19 @@ def at_least_float32(v: Tensor) -> Tensor:
     return v if v.dtype == torch.float64 else v.float()
 
 
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Make a block in which products keep the precision of their factors, also where autocast would lower it.
+
+    Most steps have no autocast: then there is nothing to switch off, which takes longer than a small product.
+    """
+    is_on = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
+
+
 def pairwise_similarities(a: Tensor, b: Tensor) -> Tensor:
     """Multiply the rows of `a` (..., N, D) and `b` (..., M, D): dot products (..., N, M), in float32 at least."""
     _check_rows(a, b)
-    with torch.autocast(a.device.type, enabled=False):
+    with without_autocast(a.device):
         return at_least_float32(a) @ at_least_float32(b).transpose(-2, -1)
 
 
@@ -103,7 +114,7 @@ def pairwise_squared_distances(a: Tensor, b: Tensor) -> Tensor:
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     squared = torch.empty(*a.shape[:-1], b.shape[-2], dtype=dtype, device=a.device)
     block = max(1, for_device(_BLOCK_PAIRS, a.device) // max(1, squared[..., :1].numel()))
-    with torch.no_grad(), torch.autocast(a.device.type, enabled=False):
+    with torch.no_grad(), without_autocast(a.device):
         a = a.double()
         a_squared, a = _squared_norms(a), -2.0 * a  # (..., N, 1), (..., N, D)
         for columns, some in zip(squared.split(block, dim=-1), b.split(block, dim=-2), strict=True):

@@ -15,6 +15,15 @@ def add_to_gradients(parameters: Sequence[Tensor], directions: Sequence[Tensor],
         torch._foreach_add_([gradient for gradient, _ in pairs], [way for _, way in pairs], alpha=weight)
 
 
+@torch.no_grad()
+def common_norm(tensors: Sequence[Tensor]) -> Tensor:
+    """Measure the length of all `tensors` as one vector, on the device of the first; 0 where there are none."""
+    if not tensors:
+        return torch.zeros(())
+    norms = [norm.to(tensors[0].device) for norm in torch._foreach_norm(list(tensors))]
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
 def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse second derivatives in the `backward` of an autograd function.
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_ROWS = 512  # of a product: it stays in a processor's cache while it is looked at
-_GROUP = 32  # products that share a maximum: only where it reaches the cut, they are looked at one by one
+from ccp_dml.functional.distances import without_autocast
+
+_GROUP = 16  # products that share a maximum: only where it reaches the cut, they are looked at one by one
 _SPARE = 16  # others beyond the k nearest that may be as near in a block, before an item is given up
 _MOST_KEPT = 16  # others that an item may keep in all, per wanted one and spare one
 
@@ -45,23 +46,22 @@ def mutual_shortlists(right: Tensor, k: Tensor, slack: Tensor) -> Shortlists:
     blocks, columns, _ = right.shape
     left = torch.cat([right[..., :-2], right[..., -1:], right[..., -2:-1]], dim=2)
     cuts = _Cuts(k, slack, blocks * columns)
-    buffer = right.new_empty(min(_ROWS, columns), columns)
+    products = right.new_empty(columns, columns)
     found = []
     for step in range(blocks // 2 + 1):
         now = []
         for one in range(blocks // 2 if 0 < 2 * step == blocks else blocks):
             other = (one + step) % blocks
-            for first, rows in zip(range(0, columns, _ROWS), left[one].split(_ROWS), strict=True):
-                with torch.autocast(right.device.type, enabled=False):
-                    products = torch.mm(rows, right[other].T, out=buffer[: len(rows)])  # (rows, columns)
-                mine, theirs = one * columns + first, other * columns
-                if step == 0:
-                    products.diagonal(first).fill_(-torch.inf)  # nobody is their own neighbour (D24)
-                grouped = products.view(len(rows), _GROUP, -1)
-                now.append(_kept(grouped, grouped.amax(dim=1), cuts, mine, theirs))
-                if step > 0:
-                    grouped = products.view(_GROUP, -1, columns)
-                    now.append(_kept(grouped.permute(2, 0, 1), grouped.amax(dim=0).T, cuts, theirs, mine))
+            mine, theirs = one * columns, other * columns
+            with without_autocast(right.device):
+                torch.mm(left[one], right[other].T, out=products)
+            if step == 0:
+                products.fill_diagonal_(-torch.inf)  # nobody is their own neighbour (D24)
+            grouped = products.view(columns, _GROUP, -1)
+            now.append(_kept(grouped, grouped.amax(dim=1), cuts, mine, theirs))
+            if step > 0:
+                grouped = products.view(_GROUP, -1, columns)
+                now.append(_kept(grouped.permute(2, 0, 1), grouped.amax(dim=0).T, cuts, theirs, mine))
         pairs = _sorted_by_item(*(torch.cat(parts) for parts in zip(*now, strict=True)))
         cuts.rise(pairs[0], pairs[2])
         found.append(pairs)

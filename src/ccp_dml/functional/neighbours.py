@@ -32,14 +32,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ccp_dml.functional.distances import for_device
+from ccp_dml.functional.distances import for_device, without_autocast
 from ccp_dml.functional.mutual import Shortlists, most_wanted, mutual_shortlists
 
 _SPARE = 6  # places of a shortlist beyond the k nearest, for near-ties at the k-th place
-_COLUMNS = 2048  # references per product: the result stays in a processor's cache until its maxima are taken
-_FEWEST_BLOCKS = 1  # of so many references, before it pays to look at products from both sides
+_COLUMNS = 1024  # references per product: the result stays in a processor's cache until its maxima are taken
+_FEWEST_BLOCKS = 2  # of so many references, before it pays to look at products from both sides
 _FEW_QUERIES = 16  # for which preparing the references would take longer than comparing all of them
-_TOGETHER = 8  # products between two selections
+_TOGETHER = 16  # products between two selections
 _CHUNK = 1 << 23  # numbers of a chunk of references in float64: 64 MB
 _SAMPLE = 4096  # references whose mean is the centre
 _GROUPS = (32, 16, 8, 4)  # how many references share a maximum
@@ -72,7 +72,7 @@ class ExactSearch:
         # Squares of float32 numbers fit into a float64. Those of float64 numbers do when every entry is below 1, and a
         # power of two changes no digit.
         self.scale = self._to_below_one() if torch.float64 in (queries.dtype, self.references.dtype) else 1.0
-        self._chunk = max(_COLUMNS, min(32 * _COLUMNS, _CHUNK // self.references.shape[1]))  # references in float64
+        self._chunk = max(2 * _COLUMNS, min(64 * _COLUMNS, _CHUNK // self.references.shape[1]))  # references in float64
         self._frame: tuple[float, Tensor, Tensor] | None = None
         self._float32: Tensor | None = None
         self._products: Tensor | None = None
@@ -87,7 +87,9 @@ class ExactSearch:
         `k` of the block. Rows that had to be tried again come last. `block` is the number of queries handled at a time.
         """
         ways = [self._by_float32_products, self._by_float64_products, self._by_differences]
-        if len(rows) <= _FEW_QUERIES:
+        if len(rows) * self.references.numel() <= for_device(_DIFFERENCES, rows.device):
+            ways = [self._by_all_differences]
+        elif len(rows) <= _FEW_QUERIES:
             ways.insert(0, self._by_float32_differences)
         elif self._look_at_each_other(rows, k, block or self._block_size(True)):
             ways.insert(0, self._by_shortlists)
@@ -107,6 +109,12 @@ class ExactSearch:
             if not failed:
                 return
             rows, k = (torch.cat(parts) for parts in zip(*failed, strict=True))
+
+    def _by_all_differences(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Find keys (Q, k) of the nearest references, all of them certain; for so few pairs nothing is faster."""
+        everyone = torch.arange(len(self.references), device=rows.device).expand(len(rows), -1)
+        squared = self._squared_differences(rows, everyone)
+        return self._ranked(rows, squared, everyone, k), torch.ones_like(rows, dtype=torch.bool)
 
     def _by_float32_differences(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Find keys (Q, k) of the nearest references, and which rows (Q,) of them are certain.
@@ -194,7 +202,7 @@ class ExactSearch:
             self._products = left.new_empty(blocks * rows * columns)  # fresh memory costs as much as half a product
         products = self._products[: blocks * rows * columns].view(blocks, rows, columns)
         maxima = left.new_empty(rows, blocks, across)
-        with torch.autocast(left.device.type, enabled=False):
+        with without_autocast(left.device):
             for number in range(blocks):
                 torch.mm(left, right[number].T, out=products[number])
                 maxima[:, number] = products[number].view(rows, group, across).amax(dim=1)

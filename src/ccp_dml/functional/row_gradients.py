@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ccp_dml.functional.gradients import common_norm
+
 _MARK = "asks_for_rows"
 
 
@@ -64,9 +66,9 @@ def clip_gradients(
         if value.grad is not None and value.grad.is_sparse:
             value.grad = value.grad.coalesce()
     alike, own = (_numbers_of_gradients(values) for values in (parameters, divided))
-    norm = torch.nn.utils.get_total_norm([*alike, *own] if total is None else alike)
+    norm = common_norm([*alike, *own] if total is None else alike)
     if total is not None:
-        norm = (norm.square() + total(torch.nn.utils.get_total_norm(own).square().to(norm))).sqrt()
+        norm = (norm.square() + total(common_norm(own).square().to(norm))).sqrt()
     torch._foreach_mul_([*alike, *own], (most / (norm + 1e-6)).clamp(max=1.0))
     return norm
 

@@ -14,7 +14,7 @@ fall away when they are measured. Time: one product. Memory: one block of the pr
 import torch
 from torch import Tensor
 
-from ccp_dml.functional.distances import at_least_float32, lengths_of, normalising_factors
+from ccp_dml.functional.distances import at_least_float32, lengths_of, normalising_factors, without_autocast
 from ccp_dml.losses.reference_values import blocks_of
 
 # Bounds the error of a product relative to the lengths of its vectors. torch may be told to multiply float32 with the
@@ -41,7 +41,7 @@ def _above(anchors: Tensor, references: Tensor, normalise: str, least: Tensor, s
     norms = torch.empty(len(references), dtype=at_least_float32(references[:0]).dtype, device=references.device)
     highest, lengths = torch.empty_like(norms), torch.empty_like(norms)
     rows, least = anchors.to(norms.dtype), least.T
-    with torch.autocast(anchors.device.type, enabled=False):
+    with without_autocast(anchors.device):
         for block in blocks_of(references):
             some = at_least_float32(references[block])
             norms[block] = lengths_of(some)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
-from ccp_dml.functional.distances import at_least_float32
+from ccp_dml.functional.distances import at_least_float32, without_autocast
 from ccp_dml.losses.pairs import check_labelled
 
 _NEED_MORE_THAN_LABELS = frozenset({"BaseMetricLossFunction", "GenericPairLoss", "ManifoldLoss", "VICRegLoss"})
@@ -191,7 +191,7 @@ class PmlLoss(nn.Module):
             return at_least_float32(embeddings).sum()  # zero, with a gradient; the library would take a mean of nothing
         if self.classes is not None:
             refuse_labels_out_of_range(labels, self.classes)
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with without_autocast(embeddings.device):
             return self._loss(embeddings, labels, ref_embeddings, ref_labels)
 
     def _loss(
@@ -207,6 +207,10 @@ class PmlLoss(nn.Module):
             references = {"ref_emb": given.to(dtype)[:], "ref_labels": ref_labels[:]}
         indices = None if self.miner is None else self.miner(embeddings, labels, *references.values())
         loss: Tensor = self.loss(embeddings, labels, indices, **references)
+        if self.name == "NCALoss":  # takes a mean over the anchors with positives, also where there are none
+            same = labels.unsqueeze(1) == references.get("ref_labels", labels)  # (B, R)
+            has_positives = same.any() if references else same.sum() > len(labels)
+            loss = torch.where(has_positives, loss, 0 * embeddings.sum())
         return loss
 
     def rehearse(self, *, references: bool, classes: int, dim: int) -> None:

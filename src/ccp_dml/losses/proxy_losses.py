@@ -7,10 +7,11 @@ They compare samples with these vectors only, so they take no references.
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccp_dml.functional.distances import l2_normalise, pairwise_similarities
-from ccp_dml.losses.pml import PmlLoss
+from ccp_dml.losses.pml import PmlLoss, refuse_labels_out_of_range
 
 
 class ProxyAnchorLoss(nn.Module):
@@ -49,6 +50,10 @@ class ProxyAnchorLoss(nn.Module):
         return loss
 
 
+_LOWEST_TEMPERATURE = 4 / 87
+"""Of the library's ProxyNCA: exp(-d^2 / temperature), where d^2 is up to 4, vanishes in single precision below it."""
+
+
 class ProxyNcaPlusPlusLoss(nn.Module):
     """ProxyNCA++: each sample chooses its class among all proxies by a softmax over squared distances.
 
@@ -70,13 +75,21 @@ class ProxyNcaPlusPlusLoss(nn.Module):
         super().__init__()
         if not temperature > 0:  # NaN is not, either
             raise ValueError(f"the temperature of ProxyNCA++ must be positive, got {temperature}")
+        self.temperature, self.classes = temperature, classes
         self.loss = PmlLoss.named(
             "ProxyNCALoss", {"softmax_scale": 1 / temperature}, classes=classes, dim=dim, seed=seed
         )
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        loss: Tensor = self.loss(embeddings, labels)
-        return loss
+        if self.temperature >= _LOWEST_TEMPERATURE or not len(labels):
+            loss: Tensor = self.loss(embeddings, labels)
+            return loss
+        # The library would leave out the samples that are farthest from their proxies, or average none at all.
+        labels = labels.to(embeddings.device, torch.int64)
+        refuse_labels_out_of_range(labels, self.classes)
+        proxies: Tensor = self.loss.loss.proxies  # type: ignore[assignment]
+        cosines = pairwise_similarities(l2_normalise(embeddings), l2_normalise(proxies))  # d^2 = 2 - 2 cosines
+        return F.cross_entropy(cosines * (2 / self.temperature), labels)
 
 
 class SoftTripleLoss(nn.Module):

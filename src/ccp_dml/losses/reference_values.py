@@ -30,6 +30,7 @@ from ccp_dml.functional.distances import (
     lengths_of,
     normalising_factors,
     pairwise_squared_distances,
+    without_autocast,
 )
 from ccp_dml.functional.gradients import first_derivative_only
 from ccp_dml.functional.row_gradients import asks_for_rows, rows_gradient
@@ -61,7 +62,7 @@ class _Similarities(torch.autograd.Function):
         anchors, chosen = anchors.to(dtype), chosen.to(dtype)
         factors, long = normalising_factors(lengths_of(chosen), normalise)  # (U,), (U,)
         by_reference = torch.empty(len(chosen), len(anchors), dtype=dtype, device=anchors.device)  # faster than (B, U)
-        with torch.autocast(anchors.device.type, enabled=False):
+        with without_autocast(anchors.device):
             for block in blocks_of(chosen):
                 torch.mm(chosen[block], anchors.T, out=by_reference[block])
         similarities = by_reference.T.mul_(factors)
@@ -74,7 +75,7 @@ class _Similarities(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         anchors, references, chosen, factors, long, similarities, columns = ctx.saved_tensors
         grad_anchors = grad_references = None
-        with torch.autocast(anchors.device.type, enabled=False):
+        with without_autocast(anchors.device):
             weights = grad * factors  # (B, U)
             if ctx.needs_input_grad[0]:
                 grad_anchors = weights @ chosen
@@ -104,7 +105,7 @@ class _Distances(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         anchors, references, chosen, factors, long, distances, columns = ctx.saved_tensors
         grad_anchors = grad_references = None
-        with torch.autocast(anchors.device.type, enabled=False):
+        with without_autocast(anchors.device):
             weights = distances.reciprocal().nan_to_num_(posinf=0.0).mul_(grad)  # (B, U)
             anchors, chosen = anchors.to(weights.dtype), chosen.to(weights.dtype)
             if ctx.needs_input_grad[0]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
-from ccp_dml.functional.distances import NORMALISERS
+from ccp_dml.functional.distances import NORMALISERS, without_autocast
 from ccp_dml.models.stages import FeaturePrecision, as_kept, cut_at, keep_above, maps_at, parts_below
 
 NEGLIGIBLE = 1e-6
@@ -253,12 +253,12 @@ class Embedder(nn.Module):
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_backbone):
             features = self.backbone(inputs)
         # Under autocast the backbone may work in half precision; distances need the rest in the weights' own.
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features.device):
             return self._pool(features.to(self.linear.weight.dtype))
 
     def head(self, features: Tensor) -> Tensor:
         """Map pooled features (B, F) -> embeddings (B, D) before normalisation."""
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features.device):
             if self.scaling is not None:
                 features = self.scaling(features)
             if self.hidden is not None:

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from ccp_dml.errors import UserError
 
 # Under these keys training scripts keep the network beside optimiser states and the like.
-NESTED_UNDER = ("state_dict", "model")
+NESTED_UNDER = ("state_dict", "model", "model_state_dict")
 
-# How names begin in the file of a run: of a timm network, and of one of ours.
-BACKBONE_PREFIXES = ("backbone.network.", "backbone.")
+# How names begin in the file of a run (of a timm network, and of one of ours), and where a network was saved together
+# with what wrapped it (DataParallel, torch.compile).
+PREFIXES = ("backbone.network.", "backbone.", "module.", "_orig_mod.")
 
 
 def load_weights(network: nn.Module, path: Path, architecture: str, classifier_keys: Sequence[str] = ()) -> None:
@@ -62,9 +63,9 @@ def load_weights(network: nn.Module, path: Path, architecture: str, classifier_k
 
 
 def without_prefix(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Take the backbone out of the entries of a whole embedder; the entries of a backbone stay as they are."""
+    """Take the backbone out of the entries of a whole embedder, or of a wrapper; its own entries stay as they are."""
     if given.keys().isdisjoint(expected):
-        for prefix in BACKBONE_PREFIXES:
+        for prefix in PREFIXES:
             inner = {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
             if inner:
                 return inner
