@@ -49,6 +49,8 @@ UNREAD = {
     "model.train_from=layer4": "features c2",
     "model.cache_features=false": "cub c2",
     "model.feature_precision=single": "cub c2",
+    "run.precision=bf16-mixed": "features c2",
+    "run.compile=true": "features c2",
     "optim.proxy_lr_factor=2": "cub c2-xbm",
     "optim.decay_proxies=false": "cub c2",
     "optim.proxies_by_rows=true": "cub c2",
@@ -93,6 +95,10 @@ READ = {
     "data.drop_small_classes=true": ["features c2"],
     "model.cache_features=false": ["cub frozen c2"],
     "optim.proxy_lr_factor=2": ["cub c2-proxy", "cub proxy-anchor", "features soft-triple"],
+    "run.precision=bf16-mixed": ["folder frozen c2", "glyphs c2"],  # images pass through a frozen backbone once
+    "run.precision=64-true": ["features c2"],
+    "run.compile=true": ["folder top c2", "glyphs c2"],
+    "run.compile=false": ["features c2"],
     "train.warm_up_epochs=1": ["folder finetune c2"],
     "ccp.weight=1": ["cub c1-ccp-s", "cub ms-profs"],
     "ccp.balance=2": ["folder top c2-proxy"],
@@ -161,6 +167,12 @@ def test_nothing_is_wound_back_after_a_number_of_steps():
     check("cub c2-ccp", "ccp.rewind=true")
     with pytest.raises(UserError, match=r"--set ccp\.rewind would have no effect: .* unless ccp\.until=steps"):
         check("cub c2-ccp", "ccp.until=steps", "ccp.rewind=true")
+
+
+def test_features_that_are_ready_need_no_compiled_backbone():
+    with pytest.raises(UserError, match=r"--set run\.compile would have no effect: .*such as finetune"):
+        check("folder frozen c2", "run.compile=true")
+    check("folder frozen c2", "run.compile=true", "model.cache_features=false")
 
 
 def test_settings_of_a_pace_are_read_where_it_is_chosen():
@@ -236,6 +248,9 @@ def test_other_peoples_data_sets_may_read_anything():
         ("frozen cub c2-ccp", ["write cub frozen c2-ccp"]),
         ("cub c2-ccp frozen", ["write cub frozen c2-ccp"]),
         ("c2-ccp-s mine.toml cub", ["write cub mine.toml c2-ccp-s"]),
+        ("conventional glyphs c2", ["data set, mode, method, protocol", "write glyphs c2 conventional"]),
+        ("cub conventional proxy-anchor", ["write cub proxy-anchor conventional"]),
+        ("cub c2 conventional conventional-resnet50", ["are 2 protocols"]),
         ("features frozen c2", ["ready-made vectors have none", "leave out frozen"]),
     ],
 )

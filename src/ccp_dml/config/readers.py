@@ -69,6 +69,12 @@ def is_frozen(config: Config) -> bool:
     return rests and config.model.backbone != "identity"
 
 
+def runs_backbone(config: Config) -> bool:
+    """Tell whether steps pass through a backbone: not where vectors, or all features of a frozen one, are ready."""
+    model = config.model
+    return model.backbone != "identity" and not (model.freeze_backbone and model.cache_features)
+
+
 def has_trained_backbone(config: Config) -> bool:
     """Tell whether the backbone begins with weights that mean something; a user's own may load them by itself."""
     model = config.model
@@ -196,6 +202,17 @@ READERS: dict[str, Reader] = {
     "xbm.start_step": WITH_MEMORY,
     "metrix.weight": WITH_MIXTURES,
     "metrix.alpha": WITH_MIXTURES,
+    "run.precision": Reader(
+        "model",
+        lambda config: config.model.backbone != "identity" or not config.run.precision.endswith("-mixed"),
+        "a head on ready-made vectors is computed in full precision in any case; mixed precision is for a data set of "
+        "images, such as the recipe folder",
+    ),
+    "run.compile": Reader(
+        "model",
+        lambda config: not config.run.compile or runs_backbone(config),
+        "it translates a backbone, and none runs in these steps; take a mode that trains one, such as finetune",
+    ),
     "protocol.hold_out": WITH_VALIDATION,
     "protocol.folds": WITH_VALIDATION,
     "protocol.fold": WITH_VALIDATION,
@@ -234,7 +251,6 @@ READ_BY_EVERY_RUN = frozenset(
         "protocol.recall_at",
         "run.seed",
         "run.device",
-        "run.precision",
         "run.workers",
         "run.cache",
         "run.evaluation_batch",
@@ -242,7 +258,6 @@ READ_BY_EVERY_RUN = frozenset(
         "run.logger",
         "run.map_points",
         "run.checkpoint_minutes",
-        "run.compile",
         "run.proxies_on_disk",
         "run.proxies_over_processes",
     }
@@ -313,8 +328,8 @@ def is_saved_configuration(layer: Layer) -> bool:
     return len(list(flatten(layer.tables))) > len(known_keys()) / 2
 
 
-ORDER = {"datasets": "data set", "modes": "mode", "methods": "method"}
-"""How recipes are layered: `cub frozen c2-ccp`. What comes later overrides what comes earlier."""
+ORDER = {"datasets": "data set", "modes": "mode", "methods": "method", "protocols": "protocol"}
+"""How recipes are layered: `cub frozen c2-ccp conventional`. What comes later overrides what comes earlier."""
 VECTORS = "features"  # the data set that needs no mode
 
 
@@ -338,7 +353,7 @@ def refuse_disorder(recipes: Sequence[str]) -> None:
         right = iter(sorted(known, key=lambda name: list(ORDER).index(kinds[name])))
         order = " ".join(next(right) if name in kinds else name for name in names)
         raise UserError(
-            f"{' '.join(names)}: the order is data set, mode, method, because later recipes override earlier ones; "
+            f"{' '.join(names)}: the order is {', '.join(ORDER.values())}, because later recipes override earlier ones; "
             f"write {order}."
         )
 
