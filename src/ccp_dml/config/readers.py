@@ -353,8 +353,8 @@ def refuse_disorder(recipes: Sequence[str]) -> None:
         right = iter(sorted(known, key=lambda name: list(ORDER).index(kinds[name])))
         order = " ".join(next(right) if name in kinds else name for name in names)
         raise UserError(
-            f"{' '.join(names)}: the order is {', '.join(ORDER.values())}, because later recipes override earlier ones; "
-            f"write {order}."
+            f"{' '.join(names)}: the order is {', '.join(ORDER.values())}, because later recipes override earlier "
+            f"ones; write {order}."
         )
 
 
