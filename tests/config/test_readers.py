@@ -10,11 +10,8 @@ from ccp_dml.config.readers import (
     DATASETS,
     READ_BY_EVERY_RUN,
     READERS,
-    method_note,
     reads,
-    refuse_disorder,
     refuse_unread,
-    refuse_without_data,
     unread_settings,
     written_by_user,
 )
@@ -49,8 +46,6 @@ UNREAD = {
     "model.train_from=layer4": "features c2",
     "model.cache_features=false": "cub c2",
     "model.feature_precision=single": "cub c2",
-    "run.precision=bf16-mixed": "features c2",
-    "run.compile=true": "features c2",
     "optim.proxy_lr_factor=2": "cub c2-xbm",
     "optim.decay_proxies=false": "cub c2",
     "optim.proxies_by_rows=true": "cub c2",
@@ -95,10 +90,6 @@ READ = {
     "data.drop_small_classes=true": ["features c2"],
     "model.cache_features=false": ["cub frozen c2"],
     "optim.proxy_lr_factor=2": ["cub c2-proxy", "cub proxy-anchor", "features soft-triple"],
-    "run.precision=bf16-mixed": ["folder frozen c2", "glyphs c2"],  # images pass through a frozen backbone once
-    "run.precision=64-true": ["features c2"],
-    "run.compile=true": ["folder top c2", "glyphs c2"],
-    "run.compile=false": ["features c2"],
     "train.warm_up_epochs=1": ["folder finetune c2"],
     "ccp.weight=1": ["cub c1-ccp-s", "cub ms-profs"],
     "ccp.balance=2": ["folder top c2-proxy"],
@@ -169,12 +160,6 @@ def test_nothing_is_wound_back_after_a_number_of_steps():
         check("cub c2-ccp", "ccp.until=steps", "ccp.rewind=true")
 
 
-def test_features_that_are_ready_need_no_compiled_backbone():
-    with pytest.raises(UserError, match=r"--set run\.compile would have no effect: .*such as finetune"):
-        check("folder frozen c2", "run.compile=true")
-    check("folder frozen c2", "run.compile=true", "model.cache_features=false")
-
-
 def test_settings_of_a_pace_are_read_where_it_is_chosen():
     check("cub c2-ccp", "ccp.until=stale", "ccp.staleness=1", "ccp.check_every=1")
     check("cub c2-ccp", "ccp.until=steps", "ccp.steps_per_problem=1")
@@ -238,65 +223,6 @@ def test_other_peoples_data_sets_may_read_anything():
     config = resolve(["folder", "c2"]).config
     own = config.model_copy(update={"data": config.data.model_copy(update={"name": "mine.py:Photos"})})
     assert all(reads(own, key) for key in ("data.root", "data.path", "data.cached"))
-
-
-@pytest.mark.parametrize(
-    ("recipes", "words"),
-    [
-        ("cub c1 c2-ccp", ["c1 and c2-ccp are 2 methods", "leave out"]),
-        ("cub,folder c2", ["cub and folder are 2 data sets"]),
-        ("frozen cub c2-ccp", ["write cub frozen c2-ccp"]),
-        ("cub c2-ccp frozen", ["write cub frozen c2-ccp"]),
-        ("c2-ccp-s mine.toml cub", ["write cub mine.toml c2-ccp-s"]),
-        ("conventional glyphs c2", ["data set, mode, method, protocol", "write glyphs c2 conventional"]),
-        ("cub conventional proxy-anchor", ["write cub proxy-anchor conventional"]),
-        ("cub c2 conventional conventional-resnet50", ["are 2 protocols"]),
-        ("features frozen c2", ["ready-made vectors have none", "leave out frozen"]),
-    ],
-)
-def test_recipes_that_undo_one_another_are_refused(recipes, words):
-    with pytest.raises(UserError) as caught:
-        refuse_disorder(recipes.split())
-    assert all(word in str(caught.value) for word in words)
-
-
-@pytest.mark.parametrize(
-    "recipes", ["cub frozen c2-ccp", "cub,frozen c2", "cub c2 conventional", "a.toml c2 b.toml", ""]
-)
-def test_recipes_in_order_pass(recipes):
-    refuse_disorder(recipes.split())
-
-
-@pytest.mark.parametrize(
-    ("recipes", "settings", "words"),
-    [
-        (
-            "c2-ccp",
-            ["data.root=photos"],
-            "data.root is read by folder, for example: ccp train folder frozen c2-ccp --set data",
-        ),
-        (
-            "c2",
-            ["data.path=a.csv"],
-            "data.path is read by csv, for example: ccp train csv frozen c2 --set data.path=a.csv",
-        ),
-        ("c2", [], "No data set is named; for example: ccp train glyphs c2 ("),
-    ],
-)
-def test_a_data_set_must_be_named(recipes, settings, words):
-    resolved = resolve(recipes.split(), settings)
-    with pytest.raises(UserError, match="No data set is named") as caught:
-        refuse_without_data(resolved, recipes.split(), settings)
-    assert words in str(caught.value)
-
-
-def test_a_data_set_may_be_named_in_any_layer():
-    refuse_without_data(resolve(["c2"], ["data.name=glyphs"]), ["c2"], ["data.name=glyphs"])
-
-
-def test_a_run_without_a_method_says_what_trains():
-    assert method_note(resolve(["cub", "c2"])) is None
-    assert "No method is named: the loss c2 trains by itself" in str(method_note(resolve(["cub", "frozen"])))
 
 
 def test_unread_settings_can_be_told_without_refusing():

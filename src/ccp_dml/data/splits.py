@@ -11,6 +11,12 @@ import torch
 from ccp_dml.data.labelled import DataHalves, LabelledSet, Source, TestSet
 from ccp_dml.errors import UserError, listing
 
+LEAST_CLASSES = 4
+"""Fewer training classes cannot be divided: two to learn from, two to validate on. Images of each validate then."""
+
+LEAST_IMAGES = 4
+"""Fewer images of a class cannot be divided either."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 

@@ -24,6 +24,7 @@ from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.functional.row_adam import RowAdam
+from ccp_dml.losses import LOSSES
 from ccp_dml.losses.memory import CrossBatchMemory
 from ccp_dml.losses.metrix import Metrix, TakesMixtures
 from ccp_dml.losses.pml import Miner, PmlLoss, pml_miners, settable_arguments
@@ -157,6 +158,12 @@ def build_objective(
     refuse_rows_that_decay(config)
     if config.run.proxies_over_processes:
         refuse_undividable(config, loss, classes, processes)
+    compares_in_batch = config.metrix.enabled or (config.ccp.mode == "off" and not config.xbm.enabled)
+    if compares_in_batch and config.train.images_per_class == 1 and config.loss.name in LOSSES:
+        raise UserError(
+            "train.images_per_class=1 leaves no two images of one class in a batch, and the loss "
+            f"{config.loss.name} compares with nothing else: set it to 2 or more."
+        )
     if config.metrix.enabled:
         return Metrix(mixable(config, loss), config.metrix.weight, config.metrix.alpha, seed=seed), None
     if config.ccp.mode == "representatives":

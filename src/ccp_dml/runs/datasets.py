@@ -12,8 +12,8 @@ from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import DataConfig, ProtocolConfig
 from ccp_dml.data.features import load_features
 from ccp_dml.data.files.csv_table import load_csv
-from ccp_dml.data.files.duplicates import shared_by_halves
 from ccp_dml.data.files.folder import load_folder
+from ccp_dml.data.files.health import shared_by_halves
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.own_set import own_halves

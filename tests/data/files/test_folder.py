@@ -84,6 +84,13 @@ def test_missing_folder(tmp_path, transforms):
         load_folder(tmp_path / "nowhere", **transforms)
 
 
+def test_a_file_in_place_of_the_folder(write_images, transforms):
+    table = write_images("a/1.png") / "photos.csv"
+    table.touch()
+    with pytest.raises(UserError, match=r"photos\.csv is a file, not a folder: .*; a table is read by `csv`"):
+        load_folder(table, **transforms)
+
+
 @pytest.mark.parametrize("names", [(), ("loose.png",), (".hidden/1.png",)])
 def test_folder_without_images_in_subfolders(write_images, transforms, names):
     root = write_images(*names)

@@ -36,6 +36,11 @@ def load_folder(
     root = Path(root).expanduser()
     if is_of_the_system(root):
         raise UserError(f"{root} belongs to the operating system: set `root` to a folder of images")
+    if root.is_file():
+        raise UserError(
+            f"{root} is a file, not a folder: set `root` to the folder that holds one subfolder per class; a table is "
+            "read by `csv` in place of `folder`"
+        )
     if not root.is_dir():
         raise UserError(f"there is no folder {root}: set `root` to the folder that holds one subfolder per class")
     given = _has_splits(root)

@@ -3,7 +3,7 @@ from PIL import Image
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
-from ccp_dml.runs.start.outline import outline, typical_side
+from ccp_dml.runs.outline import outline, typical_side
 
 
 def described(recipes, *settings):
@@ -28,6 +28,11 @@ def test_the_sentence_says_what_will_happen(photos):
         "weights; images 105 px enlarged to 227; C2 with CCP, 8 proxies per class."
     )
     assert (found.learned_classes, found.validation_classes, found.test_classes, found.image_side) == (8, 2, 10, 105)
+
+
+def test_images_are_measured_without_augmentation_as_well(photos):
+    found = described("folder c2", f"data.root={photos}", "model.backbone=small_cnn", "data.augment=none")
+    assert found.image_side == 105
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from ccp_dml.config.layers import flatten
 from ccp_dml.config.schema import Config
 from ccp_dml.data.files.images import FORMATS, ImageFiles
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
+from ccp_dml.data.views import Unaugmented
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.reports.words import method_text
 
@@ -74,13 +75,14 @@ def division_text(config: Config, learned: LabelledSet, validation: TestSet, tes
 
 def typical_side(data: LabelledSet) -> int | None:
     """Look up the short side of a typical image of `data`, in pixels; None unless they are image files."""
-    if not isinstance(data.source, ImageFiles) or not len(data):
+    source = data.source.source if isinstance(data.source, Unaugmented) else data.source
+    if not isinstance(source, ImageFiles) or not len(data):
         return None
     rows = range(0, len(data), max(1, len(data) // MEASURED))
     sides = []
     for row in rows[:MEASURED]:
         try:
-            with Image.open(data.source.paths[int(data.positions[row])], formats=FORMATS) as image:
+            with Image.open(source.paths[int(data.positions[row])], formats=FORMATS) as image:
                 sides.append(min(image.size))
         except OSError:
             continue  # who trains on it will say what is wrong with it
