@@ -16,7 +16,7 @@ from side_by_side import Claim, main
 from ccp_dml.config.layers import resolve
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs import conclusion, training
-from ccp_dml.runs.loss_arguments import complete
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.watcher import Watcher
 
 GOAL = 6

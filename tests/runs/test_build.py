@@ -14,8 +14,8 @@ from ccp_dml.errors import UserError
 from ccp_dml.losses import CrossBatchMemory, HierarchicalProxyAnchorLoss, Metrix
 from ccp_dml.objectives import BatchObjective, ProxyObjective
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.build import build_network, build_objective, build_optimizer, compile_backbone, weights_note
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 from ccp_dml.trainer import refuse_orphans

@@ -16,9 +16,9 @@ from ccp_dml.records.embeddings import EmbeddedTest
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import MapPoints, ProblemMap, write_problem
 from ccp_dml.runs import conclusion
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.conclusion import build_map_pictures, few_of, few_of_test, finish_run, is_short, rehearse_end
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.scoring import load_network
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher

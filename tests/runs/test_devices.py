@@ -12,6 +12,7 @@ from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs import devices
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.devices import (
     build_fabric,
@@ -21,7 +22,6 @@ from ccp_dml.runs.devices import (
     refuse_precision_of_gpus,
     refuse_too_large,
 )
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 

@@ -14,9 +14,9 @@ from ccp_dml.records.code_copies import GROUPS, same_class
 from ccp_dml.records.evaluation_log import EvaluationLog
 from ccp_dml.records.logbook import HOW_IT_RUNS, Logbook
 from ccp_dml.records.run_folder import is_finished, is_run
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.datasets import with_sizes
-from ccp_dml.runs.loss_arguments import complete
-from ccp_dml.runs.wanted_run import refuse_without_mode
+from ccp_dml.runs.start import refuse_without_mode
 
 State = Literal["done", "partly", "open"]
 

@@ -32,8 +32,15 @@ from ccp_dml.models.backbones import FROM_SCRATCH, create_backbone
 from ccp_dml.models.embedder import Embedder, start_as_pca
 from ccp_dml.objectives import BatchObjective, ProxyObjective
 from ccp_dml.proxies import ClassProxies, pool_size
-from ccp_dml.runs import own_classes
-from ccp_dml.runs.loss_arguments import PREFIX, LossContext, checked_arguments, find_loss
+from ccp_dml.runs.arguments import (
+    PREFIX,
+    LossContext,
+    call_own,
+    checked_against,
+    checked_arguments,
+    construct_own,
+    find_loss,
+)
 from ccp_dml.runs.many_proxies import refuse_rows_that_decay, refuse_undividable
 from ccp_dml.trainer import decaying_parameters
 
@@ -90,7 +97,7 @@ def own_backbone_of(
     """Return what constructs a backbone of the user's own; None for the backbones that everybody has."""
     name, arguments = model.backbone, dict(model.args)
     if given is not None:
-        return lambda: own_classes.called(name, own_code.BACKBONES, given, arguments)
+        return lambda: call_own(name, own_code.BACKBONES, given, arguments)
     if not own_code.is_own(name, own_code.BACKBONES):
         if arguments:
             raise UserError(
@@ -98,7 +105,7 @@ def own_backbone_of(
                 "backbones of your own do (model.backbone=FILE.py:NAME)."
             )
         return None
-    return lambda: own_classes.construct(name, own_code.BACKBONES, arguments, "model.args.", "backbone", base=nn.Module)
+    return lambda: construct_own(name, own_code.BACKBONES, arguments, "model.args.", "backbone", base=nn.Module)
 
 
 @torch.no_grad()
@@ -335,7 +342,7 @@ def build_loss(loss: LossConfig, context: LossContext) -> nn.Module:
         asked_for = inspect.signature(constructor).parameters
         given = {name: value for name, value in asdict(context).items() if name in asked_for}
         if own_code.is_own(loss.name, own_code.LOSSES):
-            built: nn.Module = own_classes.called(loss.name, own_code.LOSSES, constructor, arguments | given)
+            built: nn.Module = call_own(loss.name, own_code.LOSSES, constructor, arguments | given)
             return built
         return constructor(**arguments, **given)
     except UserError:
@@ -352,7 +359,7 @@ def build_miner(loss: LossConfig) -> Miner | None:
             raise UserError(f"loss.miner_args.{next(iter(arguments))} is set, but loss.miner is not: name a miner.")
         return None
     if own_code.is_own(name, own_code.MINERS):
-        miner: Miner = own_classes.construct(name, own_code.MINERS, arguments, "loss.miner_args.", "miner")
+        miner: Miner = construct_own(name, own_code.MINERS, arguments, "loss.miner_args.", "miner")
         return miner
     known = {PREFIX + key: value for key, value in pml_miners().items()}
     if name not in known:
@@ -361,7 +368,7 @@ def build_miner(loss: LossConfig) -> Miner | None:
             "FILE.py:NAME of your own."
         )
     parameters = dict(settable_arguments(known[name]).parameters)
-    return known[name](**own_classes.checked(name, parameters, arguments, "loss.miner_args.", "miner"))
+    return known[name](**checked_against(name, parameters, arguments, "loss.miner_args.", "miner"))
 
 
 def refuse_without_references(loss: nn.Module, name: str, context: LossContext, setting: str) -> None:

@@ -31,8 +31,8 @@ from ccp_dml.runs.devices import (
     training_precision,
 )
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
-from ccp_dml.runs.outline import outline
 from ccp_dml.runs.scoring import embed_test
+from ccp_dml.runs.start import outline
 from ccp_dml.runs.tracking import logged
 from ccp_dml.runs.watcher import Watcher
 
