@@ -8,7 +8,6 @@ from ccp_dml.config.readers import (
     BATCH_LOSSES,
     CHOSEN_WITH,
     DATASETS,
-    READ_BY_EVERY_RUN,
     READERS,
     reads,
     refuse_unread,
@@ -18,6 +17,54 @@ from ccp_dml.config.readers import (
 from ccp_dml.config.recipes import shipped_recipes
 from ccp_dml.errors import UserError
 from ccp_dml.losses import LOSSES
+
+READ_BY_EVERY_RUN = frozenset(
+    {
+        "data.name",
+        "data.args",
+        "data.classes",
+        "data.augment",
+        "model.backbone",
+        "model.args",
+        "model.embedding_dim",
+        "model.normalise",
+        "model.head_init",
+        "model.hidden_dim",
+        "loss.name",
+        "loss.miner",
+        "loss.miner_args",
+        "train.max_steps",
+        "train.evaluate_every",
+        "train.patience",
+        "train.min_improvement",
+        "train.classes_per_batch",
+        "train.images_per_class",
+        "optim.lr",
+        "optim.weight_decay",
+        "optim.betas",
+        "optim.eps",
+        "optim.clip_norm",
+        "ccp.mode",
+        "xbm.enabled",
+        "metrix.enabled",
+        "protocol.select_on",
+        "protocol.recall_at",
+        "run.seed",
+        "run.device",
+        "run.precision",
+        "run.workers",
+        "run.cache",
+        "run.evaluation_batch",
+        "run.deterministic",
+        "run.logger",
+        "run.map_points",
+        "run.checkpoint_minutes",
+        "run.compile",
+        "run.proxies_on_disk",
+        "run.proxies_over_processes",
+    }
+)
+"""The keys that no choice makes idle; how a run is computed counts as read."""
 
 UNREAD = {
     "data.root=x": "glyphs c2",
