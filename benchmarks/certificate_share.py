@@ -15,9 +15,8 @@ from side_by_side import Claim, main
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs import training
-from ccp_dml.runs.conclusion import finish
-from ccp_dml.runs.loss_arguments import complete
+from ccp_dml.runs import conclusion, training
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.watcher import Watcher
 
 GOAL = 6
@@ -42,7 +41,7 @@ def seconds_of_run(path: Path, settings: list[str]) -> tuple[float, float]:
     """Train a run in a new folder: processor seconds of all of it, and of its certificate."""
     config = complete(resolve(["features", "c2-ccp"], [f"data.path={path}", *settings]).config)
     certificate_seconds = 0.0
-    write_certificate = finish.write_certificate
+    write_certificate = conclusion.write_certificate
 
     def timed(*arguments: object) -> object:
         nonlocal certificate_seconds
@@ -52,7 +51,7 @@ def seconds_of_run(path: Path, settings: list[str]) -> tuple[float, float]:
         assert certificate is not None
         return certificate
 
-    with tempfile.TemporaryDirectory() as scratch, mock.patch.object(finish, "write_certificate", timed):
+    with tempfile.TemporaryDirectory() as scratch, mock.patch.object(conclusion, "write_certificate", timed):
         started = time.process_time()
         training.train(config, Logbook.open_new(Path(scratch, "run"), config, ["benchmark"]), Watcher())
         return time.process_time() - started, certificate_seconds

@@ -19,8 +19,7 @@ from torch.fx.experimental.optimization import fuse
 
 from ccp_dml.models.backbones import create_backbone
 from ccp_dml.models.embedder import Embedder, freeze_batch_norm
-from ccp_dml.runs.devices import build_fabric
-from ccp_dml.runs.precision import FULL, MIXED, measured_precision
+from ccp_dml.runs.devices import FULL, MIXED, build_fabric, measured_precision
 
 GOAL = 8
 BACKBONES = {

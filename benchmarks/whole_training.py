@@ -30,9 +30,9 @@ from ccp_dml.data.features import FeatureRows
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.foundation.machine import keep_freed_memory
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.arguments import checked_arguments, complete
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
-from ccp_dml.runs.loss_arguments import checked_arguments, complete
 from ccp_dml.runs.training import prepare_torch, train_on_classes
 from ccp_dml.runs.watcher import Watcher
 

@@ -20,11 +20,11 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.models.small_cnn import ResidualBlock
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import classes_to_learn_and_to_select_on
 from ccp_dml.runs.devices import build_fabric
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.watcher import Watcher
 
 SETTINGS = ("run.workers=0", "run.map_points=0", "run.device=cpu")

@@ -17,8 +17,8 @@ from ccp_dml.data.files.health import check_data
 from ccp_dml.data.published.archives import unpack
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights
 from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.datasets import build_data
-from ccp_dml.runs.loss_arguments import complete
 
 Attack = Callable[[], object]
 

@@ -138,6 +138,8 @@ def test_numbers_may_be_typed_as_people_do(text, value):
         ([], ["optim.lr=-1"], r"optim\.lr = -1 .*greater than 0"),
         ([], ["optim.lr=nan"], r"optim\.lr = nan .*finite"),
         ([], ["optim.lr=0,1"], r"optim\.lr = '0,1' .*decimals are written with a point, as in 0\.1\."),
+        ([], ["train.max_steps=1,000"], r"train\.max_steps = '1,000' .*: write it without separators, as in 1000\.$"),
+        ([], ["train.max_steps=1.000.000"], r"train\.max_steps = .*: write it without separators, as in 1000000\.$"),
         ([], ["train.max_steps=1.5"], r"train\.max_steps = 1\.5 .*: it must be a whole number\."),
         ([], ["train.max_steps=0"], r"train\.max_steps = 0 .*: it must be at least 1\."),
         ([], ["protocol.fold=-1"], r"protocol\.fold = -1 .*: it must be at least 0\."),

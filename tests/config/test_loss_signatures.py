@@ -7,7 +7,7 @@ import pytest
 
 from ccp_dml.config.loss_signatures import FILLED_BY_THE_RUN, _type, shipped_losses
 from ccp_dml.losses import LOSSES, PROXY_LOSSES
-from ccp_dml.runs.loss_arguments import LossContext
+from ccp_dml.runs.arguments import LossContext
 
 
 def test_every_loss_is_read_in_its_order():

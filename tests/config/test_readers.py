@@ -8,19 +8,63 @@ from ccp_dml.config.readers import (
     BATCH_LOSSES,
     CHOSEN_WITH,
     DATASETS,
-    READ_BY_EVERY_RUN,
     READERS,
-    method_note,
     reads,
-    refuse_disorder,
     refuse_unread,
-    refuse_without_data,
     unread_settings,
     written_by_user,
 )
 from ccp_dml.config.recipes import shipped_recipes
 from ccp_dml.errors import UserError
 from ccp_dml.losses import LOSSES
+
+READ_BY_EVERY_RUN = frozenset(
+    {
+        "data.name",
+        "data.args",
+        "data.classes",
+        "data.augment",
+        "model.backbone",
+        "model.args",
+        "model.embedding_dim",
+        "model.normalise",
+        "model.head_init",
+        "model.hidden_dim",
+        "loss.name",
+        "loss.miner",
+        "loss.miner_args",
+        "train.max_steps",
+        "train.evaluate_every",
+        "train.patience",
+        "train.min_improvement",
+        "train.classes_per_batch",
+        "train.images_per_class",
+        "optim.lr",
+        "optim.weight_decay",
+        "optim.betas",
+        "optim.eps",
+        "optim.clip_norm",
+        "ccp.mode",
+        "xbm.enabled",
+        "metrix.enabled",
+        "protocol.select_on",
+        "protocol.recall_at",
+        "run.seed",
+        "run.device",
+        "run.precision",
+        "run.workers",
+        "run.cache",
+        "run.evaluation_batch",
+        "run.deterministic",
+        "run.logger",
+        "run.map_points",
+        "run.checkpoint_minutes",
+        "run.compile",
+        "run.proxies_on_disk",
+        "run.proxies_over_processes",
+    }
+)
+"""The keys that no choice makes idle; how a run is computed counts as read."""
 
 UNREAD = {
     "data.root=x": "glyphs c2",
@@ -226,62 +270,6 @@ def test_other_peoples_data_sets_may_read_anything():
     config = resolve(["folder", "c2"]).config
     own = config.model_copy(update={"data": config.data.model_copy(update={"name": "mine.py:Photos"})})
     assert all(reads(own, key) for key in ("data.root", "data.path", "data.cached"))
-
-
-@pytest.mark.parametrize(
-    ("recipes", "words"),
-    [
-        ("cub c1 c2-ccp", ["c1 and c2-ccp are 2 methods", "leave out"]),
-        ("cub,folder c2", ["cub and folder are 2 data sets"]),
-        ("frozen cub c2-ccp", ["write cub frozen c2-ccp"]),
-        ("cub c2-ccp frozen", ["write cub frozen c2-ccp"]),
-        ("c2-ccp-s mine.toml cub", ["write cub mine.toml c2-ccp-s"]),
-        ("features frozen c2", ["ready-made vectors have none", "leave out frozen"]),
-    ],
-)
-def test_recipes_that_undo_one_another_are_refused(recipes, words):
-    with pytest.raises(UserError) as caught:
-        refuse_disorder(recipes.split())
-    assert all(word in str(caught.value) for word in words)
-
-
-@pytest.mark.parametrize(
-    "recipes", ["cub frozen c2-ccp", "cub,frozen c2", "cub c2 conventional", "a.toml c2 b.toml", ""]
-)
-def test_recipes_in_order_pass(recipes):
-    refuse_disorder(recipes.split())
-
-
-@pytest.mark.parametrize(
-    ("recipes", "settings", "words"),
-    [
-        (
-            "c2-ccp",
-            ["data.root=photos"],
-            "data.root is read by folder, for example: ccp train folder frozen c2-ccp --set data",
-        ),
-        (
-            "c2",
-            ["data.path=a.csv"],
-            "data.path is read by csv, for example: ccp train csv frozen c2 --set data.path=a.csv",
-        ),
-        ("c2", [], "No data set is named; for example: ccp train glyphs c2 ("),
-    ],
-)
-def test_a_data_set_must_be_named(recipes, settings, words):
-    resolved = resolve(recipes.split(), settings)
-    with pytest.raises(UserError, match="No data set is named") as caught:
-        refuse_without_data(resolved, recipes.split(), settings)
-    assert words in str(caught.value)
-
-
-def test_a_data_set_may_be_named_in_any_layer():
-    refuse_without_data(resolve(["c2"], ["data.name=glyphs"]), ["c2"], ["data.name=glyphs"])
-
-
-def test_a_run_without_a_method_says_what_trains():
-    assert method_note(resolve(["cub", "c2"])) is None
-    assert "No method is named: the loss c2 trains by itself" in str(method_note(resolve(["cub", "frozen"])))
 
 
 def test_unread_settings_can_be_told_without_refusing():

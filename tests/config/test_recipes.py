@@ -9,6 +9,7 @@ from ccp_dml.config.recipes import (
     read_recipe,
     recipe_label,
     recipe_layers,
+    refuse_disorder,
     shipped_recipes,
 )
 from ccp_dml.errors import UserError
@@ -115,3 +116,30 @@ def test_a_setting_where_a_recipe_belongs_is_named_with_its_option():
         read_recipe("data.root=my photos")
     with pytest.raises(UserError, match="There is no recipe 'a=b'"):
         read_recipe("a=b")
+
+
+@pytest.mark.parametrize(
+    ("recipes", "words"),
+    [
+        ("cub c1 c2-ccp", ["c1 and c2-ccp are 2 methods", "leave out"]),
+        ("cub,folder c2", ["cub and folder are 2 data sets"]),
+        ("frozen cub c2-ccp", ["write cub frozen c2-ccp"]),
+        ("cub c2-ccp frozen", ["write cub frozen c2-ccp"]),
+        ("c2-ccp-s mine.toml cub", ["write cub mine.toml c2-ccp-s"]),
+        ("conventional glyphs c2", ["data set, mode, method, protocol", "write glyphs c2 conventional"]),
+        ("cub conventional proxy-anchor", ["write cub proxy-anchor conventional"]),
+        ("cub c2 conventional conventional-resnet50", ["are 2 protocols"]),
+        ("features frozen c2", ["ready-made vectors have none", "leave out frozen"]),
+    ],
+)
+def test_recipes_that_undo_one_another_are_refused(recipes, words):
+    with pytest.raises(UserError) as caught:
+        refuse_disorder(recipes.split())
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    "recipes", ["cub frozen c2-ccp", "cub,frozen c2", "cub c2 conventional", "a.toml c2 b.toml", ""]
+)
+def test_recipes_in_order_pass(recipes):
+    refuse_disorder(recipes.split())

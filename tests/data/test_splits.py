@@ -131,6 +131,21 @@ def test_one_training_class_is_not_enough():
         halves("aabb", "eeee")
 
 
+def test_two_classes_may_both_train():
+    source = FeatureRows(torch.zeros(4, 1))
+    with pytest.raises(UserError, match=r"add classes, or let all train and none test with `test_share`=0$"):
+        divide(source, list("aabb"), None, origin="the letters", test_share=0.5)
+    with pytest.raises(UserError, match=r"them apart: add classes$"):  # features have no such setting
+        halves("aabb")
+
+
+def test_classes_of_one_image_each_need_images():
+    with pytest.raises(UserError, match=r"^every training class of the letters has a single image: add images"):
+        halves("abcd")
+    with pytest.raises(UserError, match=r"no training class with two images or more.*: add images$"):
+        halves("abcd", drop_small_classes=True)
+
+
 def test_odd_number_of_classes_trains_on_one_more_and_tells_of_a_lone_test_class():
     divided = halves("ccbbaa")
     assert divided.train.class_names == ("a", "b")

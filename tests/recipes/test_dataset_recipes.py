@@ -3,7 +3,7 @@
 import pytest
 
 from ccp_dml.config.layers import resolve
-from ccp_dml.runs.loss_arguments import complete
+from ccp_dml.runs.arguments import complete
 
 IMAGE_SETS = ("cub", "cars196", "inshop", "sop")
 

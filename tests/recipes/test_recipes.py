@@ -12,8 +12,8 @@ from ccp_dml.config.layers import resolve
 from ccp_dml.config.recipes import shipped_recipes
 from ccp_dml.losses import CrossBatchMemory, Metrix
 from ccp_dml.objectives import BatchObjective, ProxyObjective
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.build import build_objective
-from ccp_dml.runs.loss_arguments import complete
 
 DATASETS = ("cub", "cars196", "inshop", "sop")
 

@@ -11,11 +11,11 @@ from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.pace import Pace, Patience
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.assembly import TrainingRun, evaluations_left, pace_of, refuse_other_version
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.devices import build_fabric
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.watcher import Watcher
 
 QUICK = (

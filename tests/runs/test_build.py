@@ -14,8 +14,8 @@ from ccp_dml.errors import UserError
 from ccp_dml.losses import CrossBatchMemory, HierarchicalProxyAnchorLoss, Metrix
 from ccp_dml.objectives import BatchObjective, ProxyObjective
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.build import build_network, build_objective, build_optimizer, compile_backbone, weights_note
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 from ccp_dml.trainer import refuse_orphans
@@ -409,6 +409,28 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda _: None)
     with pytest.raises(UserError, match=r"needs a C\+\+ compiler"):
         compile_backbone(build_network(config("model.backbone=small_cnn").model, None, seed=0), torch.device("cpu"))
+
+
+def test_run_compile_says_where_no_backbone_runs(features, tmp_path):
+    class Listener(Watcher):
+        def note(self, text):
+            heard.append(text)
+
+    heard: list[str] = []
+    short = [f"data.path={features}", "train.max_steps=1", "run.map_points=0", "run.compile=true"]
+    settings = complete(resolve(["features", "c2"], [*short, "train.classes_per_batch=2"]).config)
+    train(settings, Logbook.open_new(tmp_path / "run", settings, ["test"]), Listener())
+    assert "run.compile has no effect: no backbone runs while a head on features trains." in heard
+
+
+@pytest.mark.parametrize("method", ["c2", "triplet", "ms-metrix"])
+def test_a_batch_without_a_pair_of_one_class_is_refused(method):
+    with pytest.raises(
+        UserError, match=r"^train\.images_per_class=1 .* the loss (c2|triplet|ms) .*set it to 2 or more\.$"
+    ):
+        build_objective(resolve(["glyphs", method], ["train.images_per_class=1"]).config, classes=16)
+    for alone in ("c2-xbm", "c2-ccp", "proxy-anchor"):  # which compare with more than the batch
+        build_objective(resolve(["glyphs", alone], ["train.images_per_class=1"]).config, classes=16)
 
 
 def test_run_compile_compiles_the_network_that_trains(tmp_path, monkeypatch):

@@ -1,20 +1,29 @@
-"""Devices, precisions and processes: what is set up, and what is refused."""
-
+import json
 import os
 
 import pytest
 import torch
+from torch import nn
 
 from ccp_dml.config.layers import resolve
+from ccp_dml.data.features import load_features
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.process_group import ALONE, Processes
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs import devices
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.devices import (
     build_fabric,
     fabric_of_many,
+    memory_needs,
     refuse_or_synchronise_batch_norm,
     refuse_precision_of_gpus,
+    refuse_too_large,
 )
+from ccp_dml.runs.training import train
+from ccp_dml.runs.watcher import Watcher
 
 
 def several(count=2):
@@ -90,3 +99,156 @@ def test_only_where_there_are_gpus_torch_looks_for_them_by_their_library(monkeyp
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     build_fabric("cpu", "32-true")
     assert ("PYTORCH_NVML_BASED_CUDA_CHECK" in os.environ) == has_gpu
+
+
+IMAGES = torch.zeros(4, 3, 8, 8)
+
+
+class Backbone(nn.Module):
+    """One convolution with batch norm and dropout, whose state and draws a measurement must not touch."""
+
+    num_features = 5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.Dropout(0.5))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.layers(images)
+
+
+class Notes(Watcher):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.heard.append(text)
+
+
+def stopwatch(monkeypatch, full: float, mixed: float) -> list[str]:
+    """Let passes take these times, and list the precisions of the passes in their order."""
+    passes: list[str] = []
+
+    def seconds_of_pass(fabric, *_):
+        passes.append(fabric.strategy.precision.precision)
+        return full if passes[-1] == "32-true" else mixed
+
+    monkeypatch.setattr(devices, "seconds_of_pass", seconds_of_pass)
+    return passes
+
+
+@pytest.mark.parametrize(
+    ("full", "mixed", "chosen"), [(2.0, 1.0, "bf16-mixed"), (1.0, 0.95, "32-true"), (1.0, 3.0, "32-true")]
+)
+def test_half_precision_must_be_clearly_faster(monkeypatch, full, mixed, chosen):
+    passes = stopwatch(monkeypatch, full, mixed)
+    best, reason = devices.measured_precision(Embedder(Backbone(), 2), IMAGES, "cpu")
+    assert best == chosen
+    assert reason == f"a pass of 4 images takes {full:.3g} s in 32-true and {mixed:.3g} s in bf16-mixed"
+    assert passes == ["32-true", "bf16-mixed"] * 4
+
+
+def test_measuring_leaves_network_and_random_state_as_they_were():
+    network = Embedder(Backbone(), 2, freeze_batch_norm=False)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    state = torch.get_rng_state()
+    devices.measured_precision(network, torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(1)), "cpu")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert all(value.grad is None for value in network.parameters())
+
+
+def test_a_head_on_features_is_not_measured(monkeypatch):
+    passes = stopwatch(monkeypatch, 2.0, 1.0)
+    assert devices.measured_precision(Embedder(Backbone(), 2), torch.zeros(4, 5), "cpu")[0] == "32-true"
+    assert passes == []
+
+
+@pytest.mark.parametrize("asked", ["bf16-mixed", "16-mixed"])
+def test_features_are_not_rounded(features, asked):
+    config = resolve(["features", "c2"], [f"data.path={features}", f"run.precision={asked}"]).config
+    learned, watcher = load_features(features).train, Notes()
+    assert devices.training_precision(config, Embedder(Backbone(), 2), learned, None, watcher) == "32-true"
+    assert watcher.heard == [f"run.precision={asked} has no effect: a head on vectors trains in full precision."]
+
+
+def test_the_choice_is_told_recorded_and_kept_on_resume(image_folder, tmp_path, monkeypatch):
+    settings = [f"data.root={image_folder}", "data.resize=32", "data.crop=32", "run.precision=auto", "run.workers=0"]
+    quick = ["train.evaluate_every=2", "train.classes_per_batch=4", "model.backbone=small_cnn", "model.embedding_dim=4"]
+
+    def config(steps):
+        return complete(resolve(["folder", "c2"], [*settings, *quick, f"train.max_steps={steps}"]).config)
+
+    passes = stopwatch(monkeypatch, 2.0, 1.0)
+    first, second = Notes(), Notes()
+    train(config(2), Logbook.open_new(tmp_path / "run", config(2), ["ccp"]), first)
+    assert any(note.startswith("run.precision=auto chose bf16-mixed: a pass of") for note in first.heard)
+    assert json.loads((tmp_path / "run" / "environment.json").read_text())["precision"] == "bf16-mixed"
+    assert 'precision = "auto"' in (tmp_path / "run" / "config.toml").read_text()
+
+    measured = len(passes)
+    book = Logbook.reopen(tmp_path / "run")
+    used = []
+    monkeypatch.setattr("ccp_dml.runs.training.build_fabric", recording(used))
+    train(book.continue_with(config(4)), book, second, resume=True)
+    assert used == ["bf16-mixed"]
+    assert len(passes) == measured
+    assert not any("run.precision" in note for note in second.heard)
+
+
+def recording(used):
+    def build(device, chosen):
+        used.append(chosen)
+        return build_fabric(device, chosen)
+
+    return build
+
+
+def config(*settings, method="c2-ccp"):
+    return resolve(["glyphs", method], settings).config
+
+
+def test_needs_grow_with_what_is_named():
+    small, large = (memory_needs(config(f"ccp.proxies_per_class={n}"), 100, of_images=True) for n in (8, 8000))
+    assert large["ccp.proxies_per_class"] == 1000 * small["ccp.proxies_per_class"]
+    assert large["run.evaluation_batch"] == small["run.evaluation_batch"]
+
+
+def test_copies_of_proxies_count():
+    def needs(*settings):
+        return memory_needs(config(*settings), 100, of_images=True)
+
+    once = needs()["ccp.proxies_per_class"]
+    assert needs("ccp.proxies_by_need=true")["ccp.proxies_per_class"] == 2 * once
+    assert needs("ccp.remembered_problems=5")["ccp.remembered_problems"] == once  # four copies, where training has four
+
+
+def test_representatives_take_no_memory():
+    assert not any(key.startswith("ccp.") for key in memory_needs(config(method="c2-profs"), 100, of_images=True))
+
+
+def test_too_much_is_refused_with_the_sum_and_its_parts():
+    refuse_too_large(config(), 100, of_images=True, available=8 * 10**9)
+    with pytest.raises(
+        UserError, match=r"at least .* GB .* has 8\.0 GB \(ccp\.pool_per_class .* ccp\.proxies_per_class"
+    ):
+        refuse_too_large(config("ccp.proxies_per_class=1000000"), 100, of_images=True, available=8 * 10**9)
+    with pytest.raises(UserError, match=r"run\.workers"):
+        refuse_too_large(config("run.workers=256"), 100, of_images=True, available=8 * 10**9)
+
+
+def test_processes_hold_proxies_each_or_share_them():
+    def needs(*settings, **arguments):
+        found = memory_needs(config("ccp.proxies_per_class=2", *settings), 10**6, of_images=True, **arguments)
+        return found["ccp.proxies_per_class"], found["ccp.pool_per_class"]
+
+    proxies, pool = needs()
+    assert proxies == 10**6 * 2 * config().model.embedding_dim * 4 * 4
+    assert pool <= 1 << 28, "a large pool comes in chunks"
+    each, whole_pools = needs(processes=4, on_this_machine=2)
+    assert each == 2 * proxies
+    assert whole_pools > 10 * pool
+    shared, chunks = needs("run.proxies_over_processes=true", processes=4, on_this_machine=2)
+    assert shared == proxies / 2
+    assert chunks == 2 * pool
+    assert needs("run.proxies_on_disk=true") == (0, pool)

@@ -17,10 +17,10 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest
 from ccp_dml.models.backbones import create_backbone
 from ccp_dml.records.logbook import ADDED_LATER, MAY_CHANGE, WHERE_FILES_ARE, Logbook, settings_digest
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.frozen import FrozenFeatures, digest_of, trained_part, trains_on_features
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 

@@ -11,8 +11,8 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.proxies import ClassProxies
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.build import build_objective, build_optimizer
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.many_proxies import DividedState, divided_state
 
 DIVIDED = "run.proxies_over_processes=true"

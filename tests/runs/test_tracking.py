@@ -17,7 +17,7 @@ from ccp_dml.plans.plan import plan_run
 from ccp_dml.plans.rehearsal import rehearse
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs import tracking
-from ccp_dml.runs.loss_arguments import complete
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.tracking import LoggingWatcher
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher

@@ -15,8 +15,8 @@ from ccp_dml.data.labelled import DataHalves, TestSet
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.machine import MemoryPeak
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.datasets import classes_to_learn_and_to_select_on
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import prepare_torch, refuse_staleness_without_radius, refuse_untrainable, train
 from ccp_dml.runs.watcher import Watcher
 

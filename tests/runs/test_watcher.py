@@ -2,7 +2,7 @@
 
 from ccp_dml.config.layers import resolve
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.runs.loss_arguments import complete
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 

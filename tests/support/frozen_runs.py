@@ -8,9 +8,9 @@ from safetensors.torch import save_file
 from ccp_dml.config.layers import resolve
 from ccp_dml.models.backbones import create_backbone
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.frozen import FrozenFeatures
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 

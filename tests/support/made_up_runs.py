@@ -13,9 +13,9 @@ from PIL import Image, ImageDraw
 
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.records.problem_map import MapPoints, ProblemMap, write_problem
+from ccp_dml.runs.conclusion import build_map_pictures
 from ccp_dml.runs.illustrations.confusion import build_confusion
 from ccp_dml.runs.illustrations.gallery import build_gallery
-from ccp_dml.runs.illustrations.report_data import build_map_pictures
 
 
 @cache

@@ -13,8 +13,8 @@ from ccp_dml.plans.messages import Failed, Share
 from ccp_dml.plans.runner import Failure, LocalRunner
 from ccp_dml.plans.worker import attempt
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.datasets import build_data
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 

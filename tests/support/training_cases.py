@@ -11,11 +11,11 @@ from ccp_dml.foundation.digests import tensor_digest
 from ccp_dml.foundation.process_group import current
 from ccp_dml.losses import pairs
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.devices import build_fabric
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train_on_classes
 from ccp_dml.runs.watcher import Watcher
 from support.interruptions import StopAfter

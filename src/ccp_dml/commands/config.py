@@ -39,7 +39,7 @@ def config(
 
     from ccp_dml.config.layers import resolve
     from ccp_dml.config.readers import unread_settings, written_by_user
-    from ccp_dml.runs.loss_arguments import complete
+    from ccp_dml.runs.arguments import complete
 
     named, keys = told_apart(recipes or [])
     resolved = resolve(named, settings or [])
@@ -84,7 +84,7 @@ def all_keys(resolved: "Resolved", tables: dict[str, Any]) -> dict[str, dict[str
     """Describe every key, with the value in force and who set it; the value of an unset key is None."""
     from ccp_dml.config.description import describe_arguments, describe_keys
     from ccp_dml.config.layers import flatten
-    from ccp_dml.runs.loss_arguments import settable_parameters
+    from ccp_dml.runs.arguments import settable_parameters
 
     values = dict(flatten(tables))
     loss = tables["loss"]["name"]

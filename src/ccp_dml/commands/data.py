@@ -11,8 +11,7 @@ from ccp_dml.commands.console import Group, Json, err, out, print_json
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
-    from ccp_dml.data.published.published_set import Published
-    from ccp_dml.data.published.verification import Verification
+    from ccp_dml.data.published.published_set import Published, Verification
 
 data_app = typer.Typer(
     cls=Group, help="Check your own images, or bring a published data set into a folder.", no_args_is_help=True
@@ -66,8 +65,8 @@ def prepare(
     from ccp_dml.commands.progress import CountingProgress
     from ccp_dml.data.published.preparation import WAY_ON, Steps
     from ccp_dml.data.published.preparation import prepare as run
-    from ccp_dml.data.published.verification import refuse_incomplete
-    from ccp_dml.data.published.verification import verify as compare
+    from ccp_dml.data.published.published_set import refuse_incomplete
+    from ccp_dml.data.published.published_set import verify as compare
 
     if pixels and cache is None:
         raise UserError("--pixels says how to store an image cache: give its short side, too, as with --cache 256.")
@@ -104,8 +103,8 @@ def verify(
     - `ccp data verify cars196 --root data/cars --deep`
     - `ccp data verify sop --root data/sop --json`
     """
-    from ccp_dml.data.published.verification import refuse_incomplete
-    from ccp_dml.data.published.verification import verify as compare
+    from ccp_dml.data.published.published_set import refuse_incomplete
+    from ccp_dml.data.published.published_set import verify as compare
 
     verification = compare(_published(name), root.expanduser(), deep)
     if as_json:

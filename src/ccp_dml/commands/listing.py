@@ -89,7 +89,7 @@ def _plugins(group: str) -> dict[str, str]:
 
 def _losses_of_the_library() -> dict[str, str]:
     from ccp_dml.losses.pml import describe, pml_losses
-    from ccp_dml.runs.loss_arguments import PREFIX
+    from ccp_dml.runs.arguments import PREFIX
 
     with warnings.catch_warnings(action="ignore"):  # the library's own code is tried, and warns of itself
         return {PREFIX + name: describe(name) for name in pml_losses()}

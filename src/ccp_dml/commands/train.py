@@ -15,7 +15,7 @@ from ccp_dml.errors import NonFiniteError, UserError
 
 if TYPE_CHECKING:
     from ccp_dml.foundation.process_group import Processes
-    from ccp_dml.runs.start.wanted_run import LoadData, WantedRun
+    from ccp_dml.runs.start import LoadData, WantedRun
 
 SECONDS_FOR_LOADERS = 10.0
 """The processes that load images hold a killed run's lock until they notice that they are alone."""
@@ -74,7 +74,7 @@ def train(
     from ccp_dml.foundation.process_group import started_together
     from ccp_dml.records.logbook import free_folder
     from ccp_dml.runs.datasets import build_data, remember_last
-    from ccp_dml.runs.start.wanted_run import wanted_run
+    from ccp_dml.runs.start import wanted_run
 
     if started_together() > 1 and out_folder is None:
         raise UserError("Several processes need --out DIR, the folder of the run that they train together.")

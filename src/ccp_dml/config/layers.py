@@ -23,6 +23,9 @@ from ccp_dml.foundation import own_code
 SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 """`.5` and `5.`, which people type and TOML does not know."""
 
+THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+|\d{1,3}(\.\d{3}){2,}")
+"""`1,000` and `1.000.000`, in which people separate thousands; of a number with decimals it could be either."""
+
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 
 MUST_BE = "it must be "
@@ -184,6 +187,8 @@ def wrong_value(
 def plain_reason(error: Mapping[str, Any]) -> str:
     """Say why a value is wrong, in the words of a person where pydantic's are those of a parser."""
     kind, value, limits = str(error["type"]), error["input"], error.get("ctx", {})
+    if kind.startswith("int_") and isinstance(value, str) and THOUSANDS.fullmatch(value):
+        return f"write it without separators, as in {re.sub('[,.]', '', value)}"
     if kind.startswith(("int_", "float_")) and isinstance(value, str) and DECIMAL_COMMA.fullmatch(value):
         return f"decimals are written with a point, as in {value.replace(',', '.')}"
     if kind.startswith("int_"):

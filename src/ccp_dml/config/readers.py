@@ -125,7 +125,8 @@ READERS: dict[str, Reader] = {
     "data.views": Reader(
         "model",
         lambda config: is_frozen(config) and config.model.cache_features and config.data.augment != "none",
-        "views are stored for a frozen backbone that augments; add the recipe frozen, as in `{data} frozen {ccp}`",
+        "views are stored of what a frozen backbone sees; add the recipe frozen, as in `{data} frozen {ccp}`, without "
+        "data.augment=none and model.cache_features=false",
     ),
     "data.cached": of_data("cub", "cars196", "sop", "inshop"),
     "data.reduced_decoding": of_data(*FILES),
@@ -168,7 +169,7 @@ READERS: dict[str, Reader] = {
     "ccp.until": WITH_SEVERAL_PROBLEMS,
     "ccp.patience": of_method(
         lambda config: config.ccp.mode == "alternating" and config.ccp.until != "steps",
-        "it ends the problems of CCP unless ccp.until=steps; name a method such as {ccp}",
+        "it ends the problems of methods such as {ccp} unless ccp.until=steps does; name one, without that setting",
     ),
     "ccp.staleness": WITH_STALENESS,
     "ccp.check_every": WITH_STALENESS,
@@ -200,54 +201,7 @@ READERS: dict[str, Reader] = {
     "protocol.folds": WITH_VALIDATION,
     "protocol.fold": WITH_VALIDATION,
 }
-
-READ_BY_EVERY_RUN = frozenset(
-    {
-        "data.name",
-        "data.args",
-        "data.classes",
-        "data.augment",
-        "model.backbone",
-        "model.args",
-        "model.embedding_dim",
-        "model.normalise",
-        "model.head_init",
-        "model.hidden_dim",
-        "loss.name",
-        "loss.miner",
-        "loss.miner_args",
-        "train.max_steps",
-        "train.evaluate_every",
-        "train.patience",
-        "train.min_improvement",
-        "train.classes_per_batch",
-        "train.images_per_class",
-        "optim.lr",
-        "optim.weight_decay",
-        "optim.betas",
-        "optim.eps",
-        "optim.clip_norm",
-        "ccp.mode",
-        "xbm.enabled",
-        "metrix.enabled",
-        "protocol.select_on",
-        "protocol.recall_at",
-        "run.seed",
-        "run.device",
-        "run.precision",
-        "run.workers",
-        "run.cache",
-        "run.evaluation_batch",
-        "run.deterministic",
-        "run.logger",
-        "run.map_points",
-        "run.checkpoint_minutes",
-        "run.compile",
-        "run.proxies_on_disk",
-        "run.proxies_over_processes",
-    }
-)
-"""The other keys: every key of the schema stands here or in `READERS`. How a run is computed counts as read."""
+"""Keys that some runs read and others do not. The test lists all others: a new key must stand here or there."""
 
 
 def reads(config: Config, key: str) -> bool:
@@ -311,60 +265,3 @@ def _chooses(keys: Sequence[str], choice: Choice) -> bool:
 def is_saved_configuration(layer: Layer) -> bool:
     """Recognise the config.toml of a run, which spells out every key, read or not."""
     return len(list(flatten(layer.tables))) > len(known_keys()) / 2
-
-
-ORDER = {"datasets": "data set", "modes": "mode", "methods": "method"}
-"""How recipes are layered: `cub frozen c2-ccp`. What comes later overrides what comes earlier."""
-VECTORS = "features"  # the data set that needs no mode
-
-
-def refuse_disorder(recipes: Sequence[str]) -> None:
-    """Raise for two shipped recipes of a kind, and for an order in which one would undo the other's choice."""
-    names = [name for recipe in recipes for name in recipe.split(",")]
-    kinds = {name: kind for kind in ORDER for name in shipped_recipes(kind)}
-    known = [name for name in names if name in kinds]
-    for kind, noun in ORDER.items():
-        if len(same := [name for name in known if kinds[name] == kind]) > 1:
-            raise UserError(
-                f"{' and '.join(same)} are {len(same)} {noun}s, and a run has one; leave out all but one of them."
-            )
-    if VECTORS in known and (mode := next((name for name in known if kinds[name] == "modes"), None)) is not None:
-        raise UserError(
-            f"{VECTORS} {mode}: a mode says how much of an image network learns, and ready-made vectors have none; "
-            f"leave out {mode}."
-        )
-    places = [list(ORDER).index(kinds[name]) for name in known]
-    if places != sorted(places):
-        right = iter(sorted(known, key=lambda name: list(ORDER).index(kinds[name])))
-        order = " ".join(next(right) if name in kinds else name for name in names)
-        raise UserError(
-            f"{' '.join(names)}: the order is data set, mode, method, because later recipes override earlier ones; "
-            f"write {order}."
-        )
-
-
-def refuse_without_data(resolved: Resolved, recipes: Sequence[str], settings: Sequence[str]) -> None:
-    """Raise unless a recipe or setting names the data set: nobody's photos are read by chance."""
-    if "data.name" in resolved.origins:
-        return
-    written = written_by_user(resolved)
-    root_or_path = {"data.root": "folder", "data.path": "csv"}
-    data = next((name for key, name in root_or_path.items() if key in written), "glyphs")
-    options = [part for setting in settings for part in ("--set", setting)]
-    has_mode = not set(recipes).isdisjoint(shipped_recipes("modes"))
-    mode = ["frozen"] if data != "glyphs" and not has_mode else []  # without one, the next question would be how
-    example = " ".join(["ccp train", data, *mode, *recipes, *options])
-    read = f"{next(key for key in root_or_path if key in written)} is read by {data}" if data != "glyphs" else ""
-    raise UserError(
-        f"No data set is named; {read + ', ' if read else ''}for example: {example} (`ccp list datasets` names them)."
-    )
-
-
-def method_note(resolved: Resolved) -> str | None:
-    """Say which loss trains where no recipe or setting names one; None if one does."""
-    if "loss.name" in resolved.origins:
-        return None
-    return (
-        f"No method is named: the loss {resolved.config.loss.name} trains by itself; name a method for another, "
-        "such as c2-ccp (`ccp list methods`)."
-    )

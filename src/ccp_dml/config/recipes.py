@@ -5,6 +5,7 @@ A method's name is its loss and a suffix: `c2` alone, `c2-proxy`, `c2-ccp`, `c2-
 """
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -99,6 +100,36 @@ def refuse_data(path: Path) -> None:
         kind = "a folder" if is_folder(path) else "a file of data"
         raise UserError(
             f"{path} is {kind}, not a recipe; train on it with: ccp train {line} --set {key}={quote(str(path))}"
+        )
+
+
+ORDER = {"datasets": "data set", "modes": "mode", "methods": "method", "protocols": "protocol"}
+"""How recipes are layered: `cub frozen c2-ccp conventional`. What comes later overrides what comes earlier."""
+VECTORS = "features"  # the data set that needs no mode
+
+
+def refuse_disorder(recipes: Sequence[str]) -> None:
+    """Raise for two shipped recipes of a kind, and for an order in which one would undo the other's choice."""
+    names = [name for recipe in recipes for name in recipe.split(",")]
+    kinds = {name: kind for kind in ORDER for name in shipped_recipes(kind)}
+    known = [name for name in names if name in kinds]
+    for kind, noun in ORDER.items():
+        if len(same := [name for name in known if kinds[name] == kind]) > 1:
+            raise UserError(
+                f"{' and '.join(same)} are {len(same)} {noun}s, and a run has one; leave out all but one of them."
+            )
+    if VECTORS in known and (mode := next((name for name in known if kinds[name] == "modes"), None)) is not None:
+        raise UserError(
+            f"{VECTORS} {mode}: a mode says how much of an image network learns, and ready-made vectors have none; "
+            f"leave out {mode}."
+        )
+    places = [list(ORDER).index(kinds[name]) for name in known]
+    if places != sorted(places):
+        right = iter(sorted(known, key=lambda name: list(ORDER).index(kinds[name])))
+        order = " ".join(next(right) if name in kinds else name for name in names)
+        raise UserError(
+            f"{' '.join(names)}: the order is {', '.join(ORDER.values())}, because later recipes override earlier "
+            f"ones; write {order}."
         )
 
 

@@ -92,7 +92,8 @@ def _array(path: Path, archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
         array = archive[name]
     except ValueError as error:  # numpy refuses pickles, which could run any code
         raise UserError(
-            f"array {name!r} of {path} is not one of plain numbers or strings ({error}): convert it before saving"
+            f"array {name!r} of {path} is not one of plain numbers or strings ({error}): convert it before saving, "
+            f"as in {name}={name}.astype({'float' if name == 'features' else 'str'})"
         ) from error
     except UNREADABLE as error:
         raise UserError(f"array {name!r} of {path} cannot be read ({error}): write the file again") from error

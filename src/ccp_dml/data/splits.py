@@ -11,6 +11,12 @@ import torch
 from ccp_dml.data.labelled import DataHalves, LabelledSet, Source, TestSet
 from ccp_dml.errors import UserError, listing
 
+LEAST_CLASSES = 4
+"""Fewer training classes cannot be divided: two to learn from, two to validate on. Images of each validate then."""
+
+LEAST_IMAGES = 4
+"""Fewer images of a class cannot be divided either."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -124,13 +130,13 @@ def divide(
     origin: str,
     item: str = "image",
     drop_small_classes: bool = False,
-    test_share: float = 0.5,
+    test_share: float | None = None,
     notes: Sequence[str] = (),
 ) -> DataHalves:
     """Divide a source's items into halves by their `labels` (N,) and `splits` (N,), each "train" or "test".
 
-    Without `splits`, the first of the sorted classes train, and the last `test_share` of them, by default half, test;
-    with a share of 0, nothing does. `origin` names the data in errors.
+    Without `splits`, the first of the sorted classes train, and the last `test_share` of them test; with a share of 0,
+    nothing does. None: half of them, and no setting can change that. `origin` names the data in errors.
     A training class of one item cannot be learned from: it is an error, or left out with `drop_small_classes`. A test
     class of one item stays, as a wrong answer for others.
     """
@@ -140,15 +146,18 @@ def divide(
     for name in dict.fromkeys(labels):
         if not _is_text(name):
             raise UserError(f"{origin} has a class whose name is not valid UTF-8 ({name!a}): rename it")
-    if splits is not None and test_share != 0.5:
+    if splits is not None and test_share not in (None, 0.5):
         raise UserError(
             f"{origin} says itself which {item}s test, so that `test_share`={test_share:g} has no effect: leave it out"
         )
-    splits = splits if splits is not None else _halved(labels, origin, test_share)
+    can_all_train = splits is None and bool(test_share) and sum(size > 1 for size in Counter(labels).values()) > 1
+    splits = splits if splits is not None else _halved(labels, origin, 0.5 if test_share is None else test_share)
     names = {half: [n for n, split in zip(labels, splits, strict=True) if split == half] for half in SPLITS}
     train_sizes, test_sizes = Counter(names["train"]), Counter(names["test"])
 
     single = order_classes(name for name, size in train_sizes.items() if size == 1)
+    if single and len(single) == len(train_sizes) and not drop_small_classes:
+        raise UserError(f"every training class of {origin} has a single {item}: add {item}s of the same classes")
     if single and not drop_small_classes:
         raise UserError(
             f"{origin} has training classes with a single {item} ({listing(single)}): add {item}s, remove these "
@@ -160,11 +169,13 @@ def divide(
     test_classes = order_classes(test_sizes)
 
     if len(train_classes) < 2:
+        remedy = f"add {item}s" if single else "add classes"
+        remedy += ", or let all train and none test with `test_share`=0" if can_all_train else ""
         raise UserError(
             f"{origin} has {len(train_classes) or 'no'} training class with two {item}s or more, but it takes two such "
-            "classes to learn to tell them apart: add classes"
+            f"classes to learn to tell them apart: {remedy}"
         )
-    if test_share > 0 and max(test_sizes.values(), default=0) < 2:
+    if test_share != 0 and max(test_sizes.values(), default=0) < 2:
         raise UserError(f"{origin} has no test class with two {item}s, so there is nothing to retrieve: add {item}s")
     if len(test_classes) == 1:
         notes.append(f"there is only one test class ({test_classes[0]}): every retrieval will be right")

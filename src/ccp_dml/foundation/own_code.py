@@ -85,10 +85,7 @@ def load(name: str, group: str, base: type | None = None) -> Callable[..., Any]:
         group: the entry points to look in.
         base: what a class must be derived from; None: any callable will do.
     """
-    point = plugins(group).get(name)
-    code = parse(point.value if point is not None else name)
-    if code is None:
-        raise UserError(f"{name!r} names no code; write FILE.py:NAME or package.module:NAME.")
+    code = _place_of(name, group)
     module = _import_file(code.file) if code.file is not None else _import_module(code.place)
     found = getattr(module, code.attribute, None)
     if found is None:
@@ -99,6 +96,15 @@ def load(name: str, group: str, base: type | None = None) -> Callable[..., Any]:
         raise UserError(f"{code} is not {wanted} but {type(found).__name__} {found!r}.")
     result: Callable[..., Any] = found
     return result
+
+
+def _place_of(name: str, group: str) -> CodeName:
+    """Find where the code behind `name` is, written out or as an entry point of `group`."""
+    point = plugins(group).get(name)
+    code = parse(point.value if point is not None else name)
+    if code is None:
+        raise UserError(f"{name!r} names no code; write FILE.py:NAME or package.module:NAME.")
+    return code
 
 
 def code_digest(name: str, group: str) -> str:
@@ -121,10 +127,7 @@ def digest_of_class(found: type) -> str | None:
 
 def source_file(name: str, group: str) -> Path:
     """Find the file that defines `name`, without running it."""
-    point = plugins(group).get(name)
-    code = parse(point.value if point is not None else name)
-    if code is None:
-        raise UserError(f"{name!r} names no code; write FILE.py:NAME or package.module:NAME.")
+    code = _place_of(name, group)
     if code.file is not None:
         return code.file
     try:

@@ -21,9 +21,8 @@ from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_network, build_network_for
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
-from ccp_dml.runs.devices import build_fabric
+from ccp_dml.runs.devices import FULL, build_fabric, wait
 from ccp_dml.runs.frozen import trained_part, trains_on_features
-from ccp_dml.runs.precision import FULL, wait
 from ccp_dml.runs.scoring import score_embeddings
 from ccp_dml.runs.watcher import Watcher
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from ccp_dml.config.layers import SETTING, differing, flatten, parse_setting, resolve
-from ccp_dml.config.readers import CHOSEN_WITH, READERS, reads, refuse_disorder, refuse_unread
-from ccp_dml.config.recipes import recipe_layers, shipped_recipes
+from ccp_dml.config.readers import CHOSEN_WITH, READERS, reads, refuse_unread
+from ccp_dml.config.recipes import recipe_layers, refuse_disorder, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.records import layout
@@ -16,9 +16,9 @@ from ccp_dml.records.documents import read_json
 from ccp_dml.records.evaluation_log import EvaluationLog
 from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_DATA_ARE, Logbook
 from ccp_dml.records.run_folder import is_finished, is_run
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.datasets import with_sizes
-from ccp_dml.runs.loss_arguments import complete
-from ccp_dml.runs.start.wanted_run import refuse_without_mode
+from ccp_dml.runs.start import refuse_without_mode
 
 State = Literal["done", "partly", "open"]
 

@@ -106,7 +106,9 @@ class TrainingRun:
         objective.to(fabric.device, torch.float64 if config.run.precision == "64-true" else None)
         if files is not None and self.proxies is not None:
             self.proxies.lie_in(files)
-        if config.run.compile and not isinstance(network.backbone, PrecomputedFeatures):
+        if config.run.compile and isinstance(network.backbone, PrecomputedFeatures):
+            watcher.note("run.compile has no effect: no backbone runs while a head on features trains.")
+        elif config.run.compile:
             compile_backbone(network, fabric.device)
         self.wrapped_network, wrapped_optimizer = fabric.setup(network, self.optimizer)
         self.wrapped_network.mark_forward_method("raw")

@@ -24,6 +24,7 @@ from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.functional.row_adam import RowAdam
+from ccp_dml.losses import LOSSES
 from ccp_dml.losses.memory import CrossBatchMemory
 from ccp_dml.losses.metrix import Metrix, TakesMixtures
 from ccp_dml.losses.pml import Miner, PmlLoss, pml_miners, settable_arguments
@@ -31,8 +32,15 @@ from ccp_dml.models.backbones import FROM_SCRATCH, create_backbone
 from ccp_dml.models.embedder import Embedder, start_as_pca
 from ccp_dml.objectives import BatchObjective, ProxyObjective
 from ccp_dml.proxies import ClassProxies, pool_size
-from ccp_dml.runs import own_classes
-from ccp_dml.runs.loss_arguments import PREFIX, LossContext, checked_arguments, find_loss
+from ccp_dml.runs.arguments import (
+    PREFIX,
+    LossContext,
+    call_own,
+    checked_against,
+    checked_arguments,
+    construct_own,
+    find_loss,
+)
 from ccp_dml.runs.many_proxies import refuse_rows_that_decay, refuse_undividable
 from ccp_dml.trainer import decaying_parameters
 
@@ -89,7 +97,7 @@ def own_backbone_of(
     """Return what constructs a backbone of the user's own; None for the backbones that everybody has."""
     name, arguments = model.backbone, dict(model.args)
     if given is not None:
-        return lambda: own_classes.called(name, own_code.BACKBONES, given, arguments)
+        return lambda: call_own(name, own_code.BACKBONES, given, arguments)
     if not own_code.is_own(name, own_code.BACKBONES):
         if arguments:
             raise UserError(
@@ -97,7 +105,7 @@ def own_backbone_of(
                 "backbones of your own do (model.backbone=FILE.py:NAME)."
             )
         return None
-    return lambda: own_classes.construct(name, own_code.BACKBONES, arguments, "model.args.", "backbone", base=nn.Module)
+    return lambda: construct_own(name, own_code.BACKBONES, arguments, "model.args.", "backbone", base=nn.Module)
 
 
 @torch.no_grad()
@@ -157,6 +165,12 @@ def build_objective(
     refuse_rows_that_decay(config)
     if config.run.proxies_over_processes:
         refuse_undividable(config, loss, classes, processes)
+    compares_in_batch = config.metrix.enabled or (config.ccp.mode == "off" and not config.xbm.enabled)
+    if compares_in_batch and config.train.images_per_class == 1 and config.loss.name in LOSSES:
+        raise UserError(
+            "train.images_per_class=1 leaves no two images of one class in a batch, and the loss "
+            f"{config.loss.name} compares with nothing else: set it to 2 or more."
+        )
     if config.metrix.enabled:
         return Metrix(mixable(config, loss), config.metrix.weight, config.metrix.alpha, seed=seed), None
     if config.ccp.mode == "representatives":
@@ -328,7 +342,7 @@ def build_loss(loss: LossConfig, context: LossContext) -> nn.Module:
         asked_for = inspect.signature(constructor).parameters
         given = {name: value for name, value in asdict(context).items() if name in asked_for}
         if own_code.is_own(loss.name, own_code.LOSSES):
-            built: nn.Module = own_classes.called(loss.name, own_code.LOSSES, constructor, arguments | given)
+            built: nn.Module = call_own(loss.name, own_code.LOSSES, constructor, arguments | given)
             return built
         return constructor(**arguments, **given)
     except UserError:
@@ -345,7 +359,7 @@ def build_miner(loss: LossConfig) -> Miner | None:
             raise UserError(f"loss.miner_args.{next(iter(arguments))} is set, but loss.miner is not: name a miner.")
         return None
     if own_code.is_own(name, own_code.MINERS):
-        miner: Miner = own_classes.construct(name, own_code.MINERS, arguments, "loss.miner_args.", "miner")
+        miner: Miner = construct_own(name, own_code.MINERS, arguments, "loss.miner_args.", "miner")
         return miner
     known = {PREFIX + key: value for key, value in pml_miners().items()}
     if name not in known:
@@ -354,7 +368,7 @@ def build_miner(loss: LossConfig) -> Miner | None:
             "FILE.py:NAME of your own."
         )
     parameters = dict(settable_arguments(known[name]).parameters)
-    return known[name](**own_classes.checked(name, parameters, arguments, "loss.miner_args.", "miner"))
+    return known[name](**checked_against(name, parameters, arguments, "loss.miner_args.", "miner"))
 
 
 def refuse_without_references(loss: nn.Module, name: str, context: LossContext, setting: str) -> None:

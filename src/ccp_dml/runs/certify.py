@@ -30,10 +30,10 @@ from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import read_problem
 from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.runs.arguments import LossContext, checked_arguments
 from ccp_dml.runs.build import build_loss
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.frozen import FrozenFeatures
-from ccp_dml.runs.loss_arguments import LossContext, checked_arguments
 from ccp_dml.runs.scoring import load_network
 from ccp_dml.runs.watcher import Watcher
 

@@ -12,8 +12,8 @@ from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import DataConfig, ProtocolConfig
 from ccp_dml.data.features import load_features
 from ccp_dml.data.files.csv_table import load_csv
-from ccp_dml.data.files.duplicates import shared_by_halves
 from ccp_dml.data.files.folder import load_folder
+from ccp_dml.data.files.health import shared_by_halves
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.own_set import own_halves
@@ -28,7 +28,7 @@ from ccp_dml.data.transforms import AUGMENTATIONS, Augmentation, eval_transform,
 from ccp_dml.data.views import without_augmentation
 from ccp_dml.errors import UserError, did_you_mean, listing
 from ccp_dml.foundation import own_code
-from ccp_dml.runs import own_classes
+from ccp_dml.runs.arguments import construct_own
 
 SIDES_FROM_FILES = (32, 64)
 """Smallest and largest side that data.resize=files may come to: a network from scratch is small."""
@@ -176,9 +176,7 @@ def _images(data: DataConfig) -> DataHalves:
 def _own(data: DataConfig) -> DataHalves:
     """Build a data set of the user's own; `root` and `path` go to its constructor where it asks for them."""
     filled = {key: value for key in ("root", "path") if (value := getattr(data, key)) is not None}
-    built = own_classes.construct(
-        data.name, own_code.DATASETS, dict(data.args), "data.args.", "data set", filled=filled
-    )
+    built = construct_own(data.name, own_code.DATASETS, dict(data.args), "data.args.", "data set", filled=filled)
     views = _image_arguments(data)
     return own_halves(
         built,

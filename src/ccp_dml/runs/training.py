@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from ccp_dml.config.layers import naming_keys
-from ccp_dml.config.memory_needs import refuse_too_large
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves, LabelledSet, Parts, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
@@ -22,14 +21,18 @@ from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_network, build_objective, own_backbone_of, start_head, weights_note
-from ccp_dml.runs.conclusion.finish import finish_run, finish_without_test
-from ccp_dml.runs.conclusion.rehearsal import is_short, rehearse_end
+from ccp_dml.runs.conclusion import finish_run, finish_without_test, is_short, rehearse_end
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
-from ccp_dml.runs.devices import build_fabric, refuse_missing_device, refuse_precision_of_gpus
+from ccp_dml.runs.devices import (
+    build_fabric,
+    refuse_missing_device,
+    refuse_precision_of_gpus,
+    refuse_too_large,
+    training_precision,
+)
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
-from ccp_dml.runs.precision import training_precision
 from ccp_dml.runs.scoring import embed_test
-from ccp_dml.runs.start.outline import outline
+from ccp_dml.runs.start import outline
 from ccp_dml.runs.tracking import logged
 from ccp_dml.runs.watcher import Watcher
 

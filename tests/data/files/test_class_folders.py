@@ -69,4 +69,6 @@ def test_links_that_lead_nowhere_are_left_out(write_images):
     root = write_images("a/1.png")
     (root / "a" / "loop.png").symlink_to(root / "a" / "loop.png")
     (root / "a" / "gone.png").symlink_to(root / "a" / "nothing.png")
-    assert [path.name for path in images_below(root)] == ["1.png"]
+    walk = ImageWalk(root)
+    assert [path.name for path in walk.images_below(root)] == ["1.png"]
+    assert walk.notes() == [f"left out 2 links that lead nowhere: {root}/a/gone.png, {root}/a/loop.png"]

@@ -126,6 +126,17 @@ def test_missing_file_names_row_column_and_remedy(refusal, root):
     assert "`root`" in message
 
 
+def test_paths_of_windows_are_told_apart(refusal):
+    rows = [row.replace("/", "\\") for row in ROWS]
+    assert "write / in place of \\ in its paths, set" in refusal("path,label", *rows)
+    assert "\\" not in refusal("path,label", *ROWS, "gone/1.png,9")
+
+
+def test_a_folder_in_place_of_the_table(root, transforms):
+    with pytest.raises(UserError, match=r"is a folder, not a file: .*; one subfolder per class is read by `folder`"):
+        load_csv(root, **transforms)
+
+
 def test_missing_and_broken_files_are_left_out_if_asked(root, transforms, write_broken):
     write_broken("images/half.png")
     path = table(root, "path,label", *ROWS[:2], "images/gone.png,9", *ROWS[2:], "images/half.png,12")

@@ -43,6 +43,29 @@ def test_one_split_without_the_other(write_images, transforms):
         load_folder(root, **transforms)
 
 
+@pytest.mark.parametrize("parts", [("train", "val"), ("Train", "Test"), ("training", "validation", "testing")])
+def test_parts_under_other_names_are_no_classes(write_images, transforms, parts):
+    root = write_images(*(f"{part}/{name}/{i}.png" for part in parts for name in "ab" for i in range(2)))
+    with pytest.raises(UserError, match=r"but none in ('train', )?'test': add or rename") as refusal:
+        load_folder(root, **transforms)
+    assert all(f"'{part}'" in str(refusal.value) for part in parts)
+    assert f"set `root` to {root / parts[0]} to use" in str(refusal.value)
+
+
+def test_a_folder_without_classes_tells_of_its_loose_images(write_images, transforms):
+    root = write_images("1.png", "2.png")
+    with pytest.raises(UserError, match=r"; 2 images lie in it directly: sort them into such subfolders"):
+        load_folder(root, **transforms)
+
+
+def test_images_beside_the_classes_and_lost_classes_are_told(write_images, transforms):
+    root = write_images(*(f"{name}/{i}.png" for name in "abc" for i in range(2)), "loose.png")
+    (root / "d").symlink_to(root / "gone", target_is_directory=True)
+    notes = load_folder(root, **transforms).notes
+    assert f"left out 1 images that lie in no class folder: {root}/loose.png" in notes
+    assert f"left out 1 links that lead nowhere: {root}/d" in notes
+
+
 def test_hidden_and_other_files_are_ignored_and_nested_ones_found(write_images, transforms):
     root = write_images(
         *("a/1.png", "a/deeper/2.png", "a/.hidden.png", "a/.cache/3.png", ".git/1.png", "b/1.png", "b/2.png"),
@@ -59,6 +82,13 @@ def test_hidden_and_other_files_are_ignored_and_nested_ones_found(write_images, 
 def test_missing_folder(tmp_path, transforms):
     with pytest.raises(UserError, match=r"no folder .*nowhere: set `root`"):
         load_folder(tmp_path / "nowhere", **transforms)
+
+
+def test_a_file_in_place_of_the_folder(write_images, transforms):
+    table = write_images("a/1.png") / "photos.csv"
+    table.touch()
+    with pytest.raises(UserError, match=r"photos\.csv is a file, not a folder: .*; a table is read by `csv`"):
+        load_folder(table, **transforms)
 
 
 @pytest.mark.parametrize("names", [(), ("loose.png",), (".hidden/1.png",)])

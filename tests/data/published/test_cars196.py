@@ -6,7 +6,7 @@ from scipy.io import savemat
 
 from ccp_dml.data.published.cars196 import CARS196, class_number, load_cars196, official_names, read_cars196
 from ccp_dml.data.published.inventory import SplitSize
-from ccp_dml.data.published.verification import verify
+from ccp_dml.data.published.published_set import verify
 from ccp_dml.errors import UserError
 
 CLASSES = (97, 98, 99, 100)  # around the border between train and test

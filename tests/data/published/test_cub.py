@@ -6,7 +6,7 @@ from PIL import Image
 
 from ccp_dml.data.published.cub import CUB, load_cub, published_counts, read_cub
 from ccp_dml.data.published.inventory import SplitSize, describe_short
-from ccp_dml.data.published.verification import verify
+from ccp_dml.data.published.published_set import verify
 from ccp_dml.errors import UserError
 
 # Around the border between train and test: three images of each.

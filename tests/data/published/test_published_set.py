@@ -1,5 +1,3 @@
-"""What is found of a published data set, held against its numbers."""
-
 from dataclasses import replace
 
 import pytest
@@ -7,7 +5,15 @@ import pytest
 from ccp_dml.data.published.cub import CUB
 from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize
 from ccp_dml.data.published.mnist import MNIST
-from ccp_dml.data.published.published_set import differences, load_published, not_found, survey_of
+from ccp_dml.data.published.published_set import (
+    Survey,
+    differences,
+    load_published,
+    not_found,
+    refuse_incomplete,
+    survey_of,
+    verify,
+)
 from ccp_dml.errors import UserError
 
 SIZES = {"train": SplitSize(1, 2), "test": SplitSize(1, 1)}
@@ -60,3 +66,41 @@ def test_what_is_there_instead_is_told(tmp_path):
     error = not_found(tmp_path, "CUB", "images/")
     assert isinstance(error, UserError)
     assert str(error) == f"{tmp_path} holds no CUB (found: notes.txt): expected images/"
+
+
+@pytest.fixture
+def published(write_images):
+    """Two images, all there; its survey tells which of them are missing."""
+    base = write_images("a.png", "b.png")
+
+    def survey(root):
+        paths = (root / "a.png", root / "b.png")
+        missing = tuple(path for path in paths if not path.is_file())
+        return Survey(base, {"train": SplitSize(1, 2 - len(missing))}, paths, missing)
+
+    return replace(CUB, sizes={"train": SplitSize(1, 2)}, survey=survey)
+
+
+def test_a_complete_data_set_has_no_problems(published, tmp_path):
+    found = verify(published, tmp_path, deep=True)
+    assert found.problems == ()
+    assert found.as_dict()["complete"]
+    refuse_incomplete(found, "mine.tar")
+
+
+def test_missing_images_and_wrong_numbers_are_one_sentence(published, tmp_path):
+    (tmp_path / "b.png").unlink()
+    found = verify(published, tmp_path)
+    with pytest.raises(UserError, match=r"^mine\.tar is not CUB-200-2011 as published: 1 of 2 .*b\.png; train has 1"):
+        refuse_incomplete(found, "mine.tar")
+    told = found.as_dict()
+    assert not told["complete"]
+    assert told["missing"] == [str(tmp_path / "b.png")]
+    assert told["splits"] == {"train": {"classes": 1, "images": 1, "published_classes": 1, "published_images": 2}}
+
+
+def test_only_a_deep_look_opens_images(published, tmp_path):
+    (tmp_path / "a.png").write_bytes(b"no image")
+    assert verify(published, tmp_path).problems == ()
+    (problem,) = verify(published, tmp_path, deep=True).problems
+    assert problem.startswith(f"1 of 2 images cannot be read: {tmp_path / 'a.png'} (")

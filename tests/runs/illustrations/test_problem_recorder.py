@@ -14,10 +14,10 @@ from ccp_dml.functional.distances import clip_normalise
 from ccp_dml.projections import IterativeProjections, snapshot
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import read_problems
+from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder, draw_sample
-from ccp_dml.runs.loss_arguments import complete
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 

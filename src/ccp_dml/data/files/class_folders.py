@@ -56,6 +56,7 @@ class ImageWalk:
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
         self.links_left_out: list[Path] = []
+        self.lost: list[Path] = []  # links that lead nowhere
         self.files_left_out: list[Path] = []  # other names of files that were found before
         self.unread: Counter[str] = Counter()  # pictures in formats that are not read, by suffix
         self._found: set[tuple[int, int]] = set()
@@ -89,6 +90,9 @@ class ImageWalk:
         if self.files_left_out:
             shown = listing([str(path) for path in self.files_left_out])
             notes.append(f"left out {len(self.files_left_out)} further names of files that count already: {shown}")
+        if self.lost:
+            shown = listing([str(link) for link in self.lost])
+            notes.append(f"left out {len(self.lost)} links that lead nowhere: {shown}")
         if self.unread:
             notes.append(f"left out {unread_text(self.unread)}")
         return notes
@@ -99,9 +103,11 @@ class ImageWalk:
             parent = waiting.pop(0)
             for entry in sorted(os.scandir(parent), key=lambda entry: entry.name):
                 path = Path(parent, entry.name)
-                if entry.name.startswith(".") or (entry.is_symlink() and not path.exists()):  # it leads nowhere
+                if entry.name.startswith("."):
                     continue
-                if entry.is_dir():
+                if entry.is_symlink() and not path.exists():
+                    self.lost.append(path)
+                elif entry.is_dir():
                     if (entry.is_symlink() and self._leads_back(path)) or (identity := _identity(path)) in entered:
                         self.links_left_out.append(path)
                     else:

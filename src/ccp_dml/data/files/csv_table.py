@@ -44,6 +44,11 @@ def load_csv(
     if not str(path):
         raise UserError("no file is named: set `path` to a CSV file with the columns path and label")
     path = Path(path).expanduser()
+    if path.is_dir():
+        raise UserError(
+            f"{path} is a folder, not a file: set `path` to a CSV file with the columns path and label; one subfolder "
+            "per class is read by `folder` in place of `csv`"
+        )
     if not path.is_file():
         raise UserError(f"there is no file {path}: set `path` to a CSV file with the columns path and label")
     rows = _read(path, path.parent if root is None else Path(root).expanduser(), split_column)
@@ -150,8 +155,10 @@ def _without_duplicates(path: Path, rows: list[Row]) -> tuple[list[Row], list[st
 def _check_files(path: Path, rows: list[Row]) -> None:
     missing = [row for row in rows if not row.path.is_file()]
     if missing:
+        of_windows = os.sep == "/" and all("\\" in str(row.path) for row in missing)
+        correct = "write / in place of \\ in its paths" if of_windows else "correct the path"
         raise UserError(
             f"{path} names a file in row {missing[0].number}, column 'path', that does not exist: {missing[0].path} "
-            f"({len(missing)} of {len(rows)} are missing): correct the path, set `root` to the folder that paths "
+            f"({len(missing)} of {len(rows)} are missing): {correct}, set `root` to the folder that paths "
             "start from, or set `skip_broken`=true to leave out such rows"
         )

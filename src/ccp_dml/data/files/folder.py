@@ -11,6 +11,9 @@ from ccp_dml.data.transforms import ImageTransform
 from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.files import is_of_the_system
 
+PARTS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
+"""What people call the parts of a data set, in any case of letters."""
+
 
 def load_folder(
     root: str | Path,
@@ -33,6 +36,11 @@ def load_folder(
     root = Path(root).expanduser()
     if is_of_the_system(root):
         raise UserError(f"{root} belongs to the operating system: set `root` to a folder of images")
+    if root.is_file():
+        raise UserError(
+            f"{root} is a file, not a folder: set `root` to the folder that holds one subfolder per class; a table is "
+            "read by `csv` in place of `folder`"
+        )
     if not root.is_dir():
         raise UserError(f"there is no folder {root}: set `root` to the folder that holds one subfolder per class")
     given = _has_splits(root)
@@ -41,8 +49,14 @@ def load_folder(
     splits: list[str] = []
     notes: list[str] = []
     walk = ImageWalk(root)
+    loose: list[str] = []
     for split in SPLITS if given else ("",):
         empty = []
+        for entry in sorted(path for path in (root / split).iterdir() if not path.name.startswith(".")):
+            if entry.is_symlink() and not entry.exists():
+                walk.lost.append(entry)
+            elif entry.suffix.lower() in SUFFIXES and entry.is_file():
+                loose.append(str(entry))
         for folder in _subfolders(root / split):
             images = walk.images_below(folder)
             paths += images
@@ -57,8 +71,12 @@ def load_folder(
     if not paths:
         raise UserError(
             f"{root} has no subfolders with images ({', '.join(sorted(SUFFIXES))}): set `root` to the folder that "
-            "holds one subfolder per class" + (f"; there are {unread_text(walk.unread)}" if walk.unread else "")
+            "holds one subfolder per class"
+            + (f"; there are {unread_text(walk.unread)}" if walk.unread else "")
+            + (f"; {len(loose):,} images lie in it directly: sort them into such subfolders" if loose else "")
         )
+    if loose:
+        notes.append(f"left out {len(loose):,} images that lie in no class folder: {listing(loose)}")
     if len(set(labels)) == 1:
         classes = _subfolders(root / labels[0]) if (root / labels[0]).is_dir() else []  # not below train or test
         remedy = (
@@ -86,14 +104,17 @@ def load_folder(
 
 def _has_splits(root: Path) -> bool:
     """Tell whether `train` and `test` hold classes. A class called `train` holds images, not folders."""
-    found = [split for split in SPLITS if (root / split).is_dir() and _subfolders(root / split)]
-    if len(found) == 1:
-        (missing,) = set(SPLITS) - set(found)
+    folders = _subfolders(root)
+    parts = [folder.name for folder in folders if folder.name.casefold() in PARTS and _subfolders(folder)]
+    missing = [split for split in SPLITS if split not in parts]
+    if len(missing) == 1 or (len(parts) > 1 and len(missing) == len(SPLITS) and len(parts) == len(folders)):
+        first = next((name for name in parts if "train" in name.casefold()), parts[0])
         raise UserError(
-            f"{root} has class folders in {found[0]!r} but none in {missing!r}: add them, or set `root` to "
-            f"{root / found[0]} to use the first half of its classes for training"
+            f"{root} has class folders in {listing([repr(name) for name in parts])} but none in "
+            f"{listing([repr(name) for name in missing])}: add or rename them, or set `root` to {root / first} to use "
+            "the first half of its classes for training"
         )
-    return bool(found)
+    return not missing
 
 
 def _subfolders(folder: Path) -> list[Path]:

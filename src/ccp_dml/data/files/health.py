@@ -1,6 +1,7 @@
 """Look a data set over before anybody trains on it: sizes, broken and tiny images, small classes, copies, leakage."""
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -8,14 +9,13 @@ from statistics import median
 from PIL import Image
 
 from ccp_dml.data.files.csv_table import load_csv
-from ccp_dml.data.files.duplicates import equal_files, shared_by_halves
 from ccp_dml.data.files.folder import load_folder
 from ccp_dml.data.files.images import FORMATS, ImageFiles, find_broken
 from ccp_dml.data.labelled import DataHalves, LabelledSet
+from ccp_dml.data.splits import LEAST_CLASSES, LEAST_IMAGES
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.digests import file_digest
 
-SMALL_CLASS = 4  # images: a class with fewer repeats its images within a batch of the protocol
-LEAST_CLASSES = 4  # training classes: with fewer, a part of each one's images validates, which a small class has not
 TINY_SIDE = 32  # pixels
 TABLES = (".csv", ".tsv")
 
@@ -72,14 +72,14 @@ class DataHealth:
                 True,
             ),
             Finding(
-                f"training classes have fewer than {SMALL_CLASS} images, which training refuses where fewer than "
+                f"training classes have fewer than {LEAST_IMAGES} images, which training refuses where fewer than "
                 f"{LEAST_CLASSES} classes train (add classes or images, or train on more of them by data.test_share)",
                 self._too_small_to_validate,
                 True,
             ),
             Finding("test images are copies of training images", [f"{a} of {b}" for a, b in self.leaked], True),
             Finding("groups of equal files have different classes", _joined(self.copies_across_classes), True),
-            Finding(f"classes have fewer than {SMALL_CLASS} images", self.small_classes),
+            Finding(f"classes have fewer than {LEAST_IMAGES} images", self.small_classes),
             Finding(f"images have a side below {TINY_SIDE} pixels", self.tiny),
             Finding("groups of equal files are in the data", _joined(self.copies)),
         ]
@@ -127,7 +127,7 @@ def health_of(halves: DataHalves, source: str) -> DataHealth:
     return DataHealth(
         source,
         {half: _half(list(counts.values())) for half, counts in sizes.items()},
-        [f"{half}/{name}" for half, counts in sizes.items() for name, count in counts.items() if count < SMALL_CLASS],
+        [f"{half}/{name}" for half, counts in sizes.items() for name, count in counts.items() if count < LEAST_IMAGES],
         {str(path): why for path, why in broken.items()},
         [str(path) for path, side in sides.items() if side < TINY_SIDE],
         [[str(path) for path in group] for group in copies],
@@ -178,3 +178,43 @@ def _class_sizes(parts: Sequence[LabelledSet]) -> dict[str, int]:
 def _half(counts: Sequence[int]) -> HalfHealth:
     counts = counts or [0]
     return HalfHealth(sum(count > 0 for count in counts), sum(counts), min(counts), median(counts), max(counts))
+
+
+def equal_files(paths: Sequence[Path]) -> list[list[Path]]:
+    """Group the files that are equal byte by byte; those without an equal are left out.
+
+    Only files of equal size are read, so that this is quick on photographs.
+    """
+    return [group for same_size in _grouped(paths, _size) for group in _grouped(same_size, file_digest)]
+
+
+def shared_by_halves(halves: DataHalves) -> list[tuple[Path, Path]]:
+    """Pair each test image with a training image that is the same file under another name."""
+    train, test = set(_files([halves.train])), set(_files([halves.test.queries, halves.test.gallery]))
+    pairs = []
+    for group in equal_files(sorted(train | test)):
+        learned = [path for path in group if path in train]
+        pairs += [(learned[0], path) for path in group if learned and path in test]
+    return pairs
+
+
+def _files(parts: Iterable[LabelledSet | None]) -> list[Path]:
+    found = []
+    for part in parts:
+        if part is not None and isinstance(part.source, ImageFiles):
+            found += [part.source.paths[position] for position in part.positions.tolist()]
+    return found
+
+
+def _size(path: Path) -> int:
+    return os.stat(path).st_size
+
+
+def _grouped(paths: Sequence[Path], key: Callable[[Path], object]) -> list[list[Path]]:
+    groups: dict[object, list[Path]] = {}
+    for path in paths:
+        try:
+            groups.setdefault(key(path), []).append(path)
+        except OSError:
+            continue  # a file that cannot be read is told of where it is decoded
+    return [group for group in groups.values() if len(group) > 1]

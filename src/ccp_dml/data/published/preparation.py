@@ -11,8 +11,7 @@ from pathlib import Path
 from ccp_dml.data.files.class_folders import places
 from ccp_dml.data.published.archives import scratch_folder, unpack
 from ccp_dml.data.published.downloads import RemoteFile, Report, TransferError, check, fetch
-from ccp_dml.data.published.published_set import Published
-from ccp_dml.data.published.verification import refuse_incomplete, verify
+from ccp_dml.data.published.published_set import Published, refuse_incomplete, verify
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import is_of_the_system
 

@@ -14,8 +14,7 @@ from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.projections import IterativeProjections
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
-from ccp_dml.runs.devices import build_fabric
-from ccp_dml.runs.precision import wait
+from ccp_dml.runs.devices import build_fabric, wait
 from ccp_dml.runs.watcher import Watcher
 from ccp_dml.studies.workbench import Workbench
 from ccp_dml.trainer import Trainer

@@ -1,16 +1,24 @@
-"""Construct losses, miners, backbones and data sets of a user's own, with arguments from the configuration."""
+"""The arguments that a configuration gives to losses, and to backbones, miners and data sets of a user's own.
+
+The arguments of the shipped losses are read from their source, so that `ccp config` does not wait for torch.
+"""
 
 import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, ValidationError, create_model
 
 from ccp_dml.config.layers import wrong_value
-from ccp_dml.config.schema import Config
+from ccp_dml.config.loss_signatures import shipped_losses
+from ccp_dml.config.schema import Config, LossConfig
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation import own_code
+
+if TYPE_CHECKING:
+    from torch import nn
 
 RULES = ConfigDict(allow_inf_nan=False, protected_namespaces=(), strict=True, arbitrary_types_allowed=True)
 
@@ -42,7 +50,7 @@ def signature_of(constructor: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=parameters)
 
 
-def checked(
+def checked_against(
     name: str,
     parameters: Mapping[str, inspect.Parameter],
     given: Mapping[str, Any],
@@ -83,7 +91,7 @@ def _known(name: str, key: str, parameters: Mapping[str, inspect.Parameter]) -> 
     return near or f"; it takes {', '.join(parameters) or 'none'}"
 
 
-def construct(
+def construct_own(
     name: str,
     group: str,
     given: Mapping[str, Any],
@@ -101,14 +109,14 @@ def construct(
     parameters = settable(constructor)
     arguments = {
         key: value
-        for key, value in checked(name, _without(parameters, filled or {}, given), given, prefix, noun).items()
+        for key, value in checked_against(name, _without(parameters, filled or {}, given), given, prefix, noun).items()
         if key in given
     }
     arguments |= {key: value for key, value in (filled or {}).items() if key in parameters and key not in given}
-    return called(name, group, constructor, arguments)
+    return call_own(name, group, constructor, arguments)
 
 
-def called(name: str, group: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+def call_own(name: str, group: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Call a user's class; what it raises becomes a sentence with the line of its file."""
     try:
         return constructor(**arguments)
@@ -132,3 +140,73 @@ def _without(
     parameters: Mapping[str, inspect.Parameter], filled: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, inspect.Parameter]:
     return {key: value for key, value in parameters.items() if key not in filled or key in given}
+
+
+PREFIX = "pml:"
+"""How the names of losses and miners of pytorch-metric-learning begin."""
+
+
+@dataclass(frozen=True)
+class LossContext:
+    """Facts of a run that a loss's constructor may ask for by name; no configuration sets them."""
+
+    classes: int
+    dim: int
+    steps_per_epoch: int = 100
+    seed: int = 0
+
+
+def complete(config: Config) -> Config:
+    """Spell out every argument of the loss, so that a saved configuration does not depend on defaults."""
+    config = with_absolute_paths(config)
+    arguments = {key: value for key, value in checked_arguments(config.loss).items() if is_plain(value)}
+    loss = LossConfig(name=config.loss.name, miner=config.loss.miner, miner_args=config.loss.miner_args, **arguments)
+    return config.model_copy(update={"loss": loss})
+
+
+def is_plain(value: Any) -> bool:
+    """Tell whether a configuration can hold a value; defaults of a user's class may be any object."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def checked_arguments(loss: LossConfig) -> dict[str, Any]:
+    """Check a loss's arguments against its signature, and complete them with its defaults."""
+    return checked_against(loss.name, settable_parameters(loss.name), loss.arguments, "loss.", "loss")
+
+
+def settable_parameters(name: str) -> dict[str, inspect.Parameter]:
+    """List the parameters of a loss's constructor that a configuration may set."""
+    if name in shipped_losses():
+        return shipped_losses()[name].parameters
+    if name.startswith(PREFIX):
+        from ccp_dml.losses.pml import pml_losses, settable_arguments
+
+        refuse_unknown_loss(name)
+        return dict(settable_arguments(pml_losses()[name.removeprefix(PREFIX)]).parameters)
+    return settable(find_loss(name), LossContext.__dataclass_fields__)
+
+
+def find_loss(name: str) -> "Callable[..., nn.Module]":
+    """Find the class of a loss: one of this package, or one of the user's own."""
+    from torch import nn
+
+    from ccp_dml.losses import LOSSES, PROXY_LOSSES
+
+    if own_code.is_own(name, own_code.LOSSES):
+        return own_code.load(name, own_code.LOSSES, nn.Module)
+    refuse_unknown_loss(name)
+    return {**LOSSES, **PROXY_LOSSES}[name]
+
+
+def refuse_unknown_loss(name: str) -> None:
+    from ccp_dml.losses import LOSSES, PROXY_LOSSES
+    from ccp_dml.losses.pml import pml_losses
+
+    known = [PREFIX + loss for loss in pml_losses()] if name.startswith(PREFIX) else [*LOSSES, *PROXY_LOSSES]
+    if name not in known:
+        raise UserError(
+            f"loss.name = {name!r} is no loss{did_you_mean(name, known)}; see `ccp list losses`, or name one of your "
+            "own: FILE.py:NAME."
+        )

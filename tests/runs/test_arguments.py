@@ -1,11 +1,10 @@
-"""Arguments of a user's own classes: checked against their signatures, filled in by the run."""
-
 import pytest
 
 from ccp_dml.config.layers import resolve
+from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.own_code import BACKBONES
-from ccp_dml.runs.own_classes import construct, signature_of, with_absolute_paths
+from ccp_dml.runs.arguments import complete, construct_own, signature_of, with_absolute_paths
 
 TEXT = """
 from __future__ import annotations
@@ -25,7 +24,7 @@ def name(tmp_path):
 
 
 def make(name, filled=None, **given):
-    return construct(name, BACKBONES, given, "model.args.", "backbone", filled=filled)
+    return construct_own(name, BACKBONES, given, "model.args.", "backbone", filled=filled)
 
 
 def test_arguments_come_from_the_configuration_or_the_run(name):
@@ -69,3 +68,35 @@ def test_paths_in_a_configuration_become_absolute(tmp_path, monkeypatch):
     config = with_absolute_paths(resolve([], names).config)
     found = [config.loss.name, config.loss.miner, config.model.backbone, config.data.name]
     assert found == [f"{tmp_path / file}" for file in ("a.py:A", "b.py:B", "c.py:C", "d.py:D")]
+
+
+def config(*settings, recipes=()):
+    return resolve(list(recipes), ["model.embedding_dim=6", *settings]).config
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["loss.name=proxy-ancor"], "did you mean 'proxy-anchor'"),
+        (["loss.name=pml:CircelLoss"], "did you mean 'pml:CircleLoss'"),
+        (["loss.name=pml:VICRegLoss"], "'pml:VICRegLoss' is no loss"),
+        (["loss.name=proxy-anchor", "loss.alfa=3"], "loss.alfa is no argument of the loss 'proxy-anchor'.*'alpha'"),
+        (["loss.name=pml:CircleLoss", "loss.gama=3"], "loss.gama is no argument .*'gamma'"),
+        (["loss.name=pml:CircleLoss", "loss.reducer=mean"], "loss.reducer is no argument .*it takes m, gamma"),
+        (["loss.name=pml:CircleLoss", "loss.gamma=much"], "loss.gamma = 'much'"),
+        (["loss.name=pml:CircleLoss", "loss.gamma=true"], "loss.gamma = True"),
+        (["loss.name=pml:TripletMarginLoss", "loss.swap=1"], "loss.swap = 1"),
+        (["loss.name=pml:RankedListLoss"], "loss.margin is not set and has no default"),
+        (["loss.name=proxy-anchor", "loss.classes=3"], "loss.classes is no argument"),
+        (["loss.name=soft-triple", "loss.centres_per_class=2.5"], "loss.centres_per_class = 2.5"),
+    ],
+)
+def test_wrong_losses_and_arguments(settings, message):
+    with pytest.raises(UserError, match=message):
+        complete(config(*settings))
+
+
+def test_a_complete_configuration_spells_out_the_arguments():
+    assert complete(config("loss.name=pml:CircleLoss", "loss.gamma=7")).loss.arguments == {"m": 0.4, "gamma": 7}
+    assert complete(config("loss.name=proxy-nca++")).loss.arguments == {"temperature": 0.1}
+    assert complete(Config()).loss.arguments["negative_margin"] == 0.5

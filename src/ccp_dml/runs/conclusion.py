@@ -1,0 +1,174 @@
+"""The end of a run: score the test half, certify, write the report and the result; and its rehearsal.
+
+Whatever would fail after hours of training fails in the rehearsal, before it begins: the same is done with an untrained
+network and a few items, in a folder that is thrown away.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ccp_dml.config.layers import naming_keys
+from ccp_dml.config.schema import Config
+from ccp_dml.data.labelled import LabelledSet, Parts, TestSet
+from ccp_dml.evaluation import SCORES
+from ccp_dml.foundation.files import write_json
+from ccp_dml.models.embedder import Embedder
+from ccp_dml.records import layout
+from ccp_dml.records.embeddings import EmbeddedTest, save_embedded
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.problem_map import MapPoints, read_problem, shown_points
+from ccp_dml.reports.page import write_report_of
+from ccp_dml.runs.build import build_network
+from ccp_dml.runs.certify import CertificateOptions, write_certificate
+from ccp_dml.runs.devices import build_fabric
+from ccp_dml.runs.frozen import trained_part, trains_on_features
+from ccp_dml.runs.illustrations.confusion import build_confusion
+from ccp_dml.runs.illustrations.gallery import build_gallery
+from ccp_dml.runs.illustrations.pictures import contact_sheet
+from ccp_dml.runs.scoring import embed_test, score_embeddings, score_raw
+
+
+def finish_run(
+    config: Config,
+    logbook: Logbook,
+    network: Embedder,
+    parts: Parts,
+    shown: TestSet,
+    embedded: EmbeddedTest,
+    facts: dict[str, Any],
+) -> dict[str, Any]:
+    """Score the best network, write everything that a finished run has, and return the result.
+
+    `shown` is the test half as people see it: of a frozen backbone, `parts` hold features. `embedded` is that half as
+    the network embeds it, `facts` are what training found out.
+    """
+    result = {
+        "test": score_embeddings(embedded, config.protocol.recall_at),
+        "raw": score_raw(config, parts.test, parts.learned),
+        **facts,
+    }
+    save_embedded(logbook.folder, embedded)
+    write_report_data(logbook.folder, shown, embedded, parts.learned, parts.validation)
+    write_certificate(config, logbook, network, parts, embedded, facts["best_step"], CertificateOptions())
+    write_classes_page_and_result(logbook, parts, result)
+    return result
+
+
+def finish_without_test(config: Config, logbook: Logbook, parts: Parts, facts: dict[str, Any]) -> dict[str, Any]:
+    """Finish a run that no class is left to test: write page and result without a score."""
+    result = {"test": None, "raw": None, **facts}
+    if config.protocol.hold_out == "nothing":  # the scores in the log are of classes that train
+        result |= {"validation": None, "start": None, "selected_on": "nothing"}
+    write_map_pictures(logbook.folder, parts.learned, parts.validation)
+    write_classes_page_and_result(logbook, parts, result)
+    return result
+
+
+def write_classes_page_and_result(logbook: Logbook, parts: Parts, result: dict[str, Any]) -> None:
+    """Write the last files of a run, the result at the very end: a folder that has it is complete."""
+    sets = {"learned": parts.learned, "validation": parts.validation.queries, "test": parts.test.queries}
+    write_json(logbook.folder / layout.CLASSES, {name: list(part.class_names) for name, part in sets.items()})
+    write_report_of(logbook.folder, result)
+    logbook.finish(result)
+
+
+def write_report_data(
+    folder: Path, test: TestSet, embedded: EmbeddedTest, learned: LabelledSet, validation: TestSet
+) -> None:
+    """Write the gallery, the confusions and, where the run left maps, the pictures of the images on them."""
+    queries = embedded.queries[0].cpu()
+    references = None if embedded.references is None else embedded.references[0]
+    write_json(folder / layout.GALLERY, build_gallery(test, queries, references))
+    write_json(folder / layout.CONFUSION, build_confusion(test, queries, references))
+    write_map_pictures(folder, learned, validation)
+
+
+def write_map_pictures(folder: Path, learned: LabelledSet, validation: TestSet) -> None:
+    """Write the pictures of the images on maps, where the run left maps."""
+    pictures = build_map_pictures(folder, learned, validation.queries)
+    if pictures is not None:
+        write_json(folder / layout.MAP_PICTURES, pictures)
+
+
+def build_map_pictures(folder: Path, train: LabelledSet, validation: LabelledSet) -> dict[str, Any] | None:
+    """Collect names and small pictures of the images on the maps in `folder`; None where there are no maps.
+
+    Maps know their images by row alone.
+    """
+    file = layout.map_file(folder, 1)
+    if not file.is_file():
+        return None
+    first = read_problem(file)
+    return {"train": _pictures(first.train, train), "validation": _pictures(first.validation, validation)}
+
+
+def _pictures(points: MapPoints, items: LabelledSet) -> dict[str, Any]:
+    rows = points.rows[shown_points(points)].tolist()
+    positions = [int(items.positions[row]) for row in rows]
+    return {
+        "rows": rows,
+        "names": [items.source.name(position) for position in positions],
+        "sheet": contact_sheet([items.source.picture(position) for position in positions]),
+    }
+
+
+FEW_CLASSES, FEW_IMAGES = 3, 3
+SHORT = 50  # steps: a run of fewer comes to its end before a rehearsal would
+
+
+def is_short(config: Config) -> bool:
+    """Tell whether a run ends so soon that a rehearsal of its end would save nobody's time."""
+    return config.train.max_steps is not None and config.train.max_steps < SHORT
+
+
+@naming_keys("data", "model")
+def rehearse_end(config: Config, parts: Parts) -> None:
+    """Go through the end of a run with an untrained network and a few items; raise what would be raised then.
+
+    A head on frozen features cannot embed the test half's images: validation features stand in for them, and a few of
+    the images are only loaded.
+    """
+    learned = few_of_test(TestSet(parts.learned)).queries
+    few = Parts(learned, few_of_test(parts.validation), few_of_test(parts.test))
+    if trains_on_features(config.model):
+        few.test.queries.load(torch.arange(len(few.test.queries)))
+        few = Parts(few.learned, few.validation, few.validation)
+    own = {"run": {"workers": 0}, "model": {"head_init": "xavier"}}  # a few items are too few for a PCA
+    config = config.model_copy(
+        update={part: getattr(config, part).model_copy(update=changes) for part, changes in own.items()}
+    )
+    network = build_network(trained_part(config.model), few.learned, config.run.seed)
+    network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
+    scores = dict.fromkeys(SCORES, 0.0)
+    row = {"step": 1, "problem": 1, **scores, "queries": 1, "loss": 0.0, "seconds": 0.0}
+    facts = {"validation": {**scores, "queries": 1}, "best_step": 1, "steps": 1, "problems": 1, "seed": config.run.seed}
+    with tempfile.TemporaryDirectory(prefix="ccp-rehearsal-") as scratch:
+        logbook = Logbook.open_new(Path(scratch), config, ["rehearsal"])
+        logbook.begin()
+        logbook.record(row)
+        finish_run(config, logbook, network, few, few.test, embed_test(config, network, few.test), facts)
+
+
+def few_of_test(test: TestSet) -> TestSet:
+    """Keep a few items of a few classes, those that queries and gallery have most items of."""
+    counts = class_sizes(test.queries)
+    if test.gallery is not None:
+        counts = counts.minimum(class_sizes(test.gallery))
+    classes = counts.argsort(descending=True, stable=True)[:FEW_CLASSES].tolist()
+    return TestSet(few_of(test.queries, classes), None if test.gallery is None else few_of(test.gallery, classes))
+
+
+def few_of(data: LabelledSet, classes: Sequence[int]) -> LabelledSet:
+    """Keep the first few items of the given classes."""
+    some = data.of_classes(classes)
+    rows = torch.cat([(some.labels == c).nonzero().squeeze(1)[:FEW_IMAGES] for c in range(len(classes))])
+    return LabelledSet(some.source, some.positions[rows], some.labels[rows], some.class_names)
+
+
+def class_sizes(data: LabelledSet) -> Tensor:
+    return torch.bincount(data.labels, minlength=len(data.class_names))
