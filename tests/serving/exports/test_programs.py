@@ -43,6 +43,7 @@ def test_images_of_another_size_go_through_the_same_preprocessing(exported, phot
     import onnxruntime
 
     session = onnxruntime.InferenceSession(exported.folder / "model_uint8.onnx")
+    assert session.get_inputs()[0].shape == ["batch", "height", "width", 3]
     images = np.random.default_rng(0).integers(0, 256, size=(3, 75, 51, 3), dtype=np.uint8)
     found = session.run(None, {"images": images})[0]
     np.testing.assert_allclose(found, ccp.load(photo_run[0]).embed(images), rtol=0, atol=1e-5)
