@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccp_dml.commands.console import MovedFiles, TrustCode, out
-from ccp_dml.commands.serving.index import Device, ModelOption, load_pinned, warn
+from ccp_dml.commands.serving.index import Device, ModelOption, warn
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -126,24 +126,22 @@ def _app_of(
     settings: list[str] | None,
     trust_code: bool,
 ) -> "FastAPI":
+    from ccp_dml.serving.search.image_search import open_index
     from ccp_dml.serving.search.index_store import is_index
-    from ccp_dml.serving.search.vector_engine import is_address, open_gallery
+    from ccp_dml.serving.search.vector_engine import is_address
     from ccp_dml.serving.stored_model import load
     from ccp_dml.serving.web.server import make_app
 
     hosts: list[str] | None = [*LOOPBACK, "[::1]"] if host in LOOPBACK else None
     path = Path(what).expanduser()
-    gallery: Any = None
     if is_index(path) or is_address(what):
-        gallery = open_gallery(what)
-        if gallery.warning is not None:
-            warn(gallery.warning)
-        network = load_pinned(gallery.model, model, what, device, settings, trust_code)
-    elif path.is_dir():
-        network = load(path, device, settings=settings or [], trust_code=trust_code)
-    else:
-        raise UserError(f"There is no model or index {what}; give a run, an exported model, or what `ccp index` wrote.")
-    return make_app(network, gallery, hosts, with_tsne)
+        opened = open_index(what, model, device, settings=settings or [], trust_code=trust_code)
+        if opened.gallery.warning is not None:
+            warn(opened.gallery.warning)
+        return make_app(opened.model, opened.gallery, hosts, with_tsne)
+    if path.is_dir():
+        return make_app(load(path, device, settings=settings or [], trust_code=trust_code), None, hosts, with_tsne)
+    raise UserError(f"There is no model or index {what}; give a run, an exported model, or what `ccp index` wrote.")
 
 
 def _announce(host: str, port: int) -> None:
