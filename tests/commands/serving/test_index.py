@@ -186,7 +186,7 @@ def test_a_push_that_was_cut_off_is_said_and_gone_on_with(birds, photos, tmp_pat
 
         patch.setattr(vector_engine, "_send", send_once)
         assert main(["index", "push", str(birds), address]) == 130
-    assert "the same command goes on where this one stopped" in capsys.readouterr().err
+    assert "Interrupted. The same command goes on where this one stopped." in capsys.readouterr().err
     assert main(["search", address, query]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert "engine.db is not whole" in said

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccp_dml.commands.console import (
+    Device,
     Group,
     Json,
     MovedFiles,
@@ -49,7 +50,6 @@ Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="A folder that `cc
 ModelOption = Annotated[
     Path | None, typer.Option("--model", metavar="MODEL", help="Where the index's model is now, if it has moved.")
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 
 
 @index_app.command(DEFAULT)
@@ -103,7 +103,7 @@ def build(
     listed = each_once([*(image for vectors in stored for image in vectors.images), *listed])
     known = {path: entry for vectors in stored for path, entry in vectors.by_path().items()}
     _warn_of_unlabelled(images, listed)
-    with _embedding(folder) as progress:
+    with counting_images("embedding", f"{folder} is as it was before. ") as progress:
         changes = add_images(folder, network, model, listed, kind, progress, known)
     _print_changes(folder, changes)
     out.print(f"Next:   ccp search {quote(str(folder))} QUERY.jpg", soft_wrap=True)
@@ -133,7 +133,7 @@ def refresh(
 
     pinned = read_manifest(folder).model
     network = load_pinned(pinned, model, str(folder), device, settings=settings or [], trust_code=trust_code)
-    with _embedding(folder) as progress:
+    with counting_images("embedding", f"{folder} is as it was before. ") as progress:
         changes = index_writer.refresh(folder, network, drop_missing, progress, model)
     _print_changes(folder, changes)
     if changes.missing and not drop_missing:
@@ -225,38 +225,34 @@ def push(
     - `ccp index push birds.index milvus.db`
     - `ccp index push birds.index http://localhost:19530#birds`
     """
-    from ccp_dml.commands.progress import CountingProgress
     from ccp_dml.serving.search import vector_engine
     from ccp_dml.serving.search.index import SearchIndex
 
     if not vector_engine.is_address(address):
         raise UserError(f"{address} is no address; give http://HOST:19530, or FILE.db for an embedded engine.")
     index = SearchIndex.open(folder)
-    take_termination_as_interrupt()
-    with CountingProgress(err, unit="images") as progress:
-        try:
-            done = vector_engine.push(index, address, lambda done, total: progress.report("pushing", done, total))
-        except KeyboardInterrupt:
-            warn("Interrupted; the same command goes on where this one stopped.")
-            raise
-    lines = ["Finished a push that had been cut off."] if done.went_on else []
-    lines.append(f"{done.place}: {index.count:,} images ({done.sent:,} sent, {done.deleted:,} deleted).")
-    lines.append(f"Next:   ccp search '{done.place}' QUERY.jpg")
-    for line in lines:
-        out.print(line, soft_wrap=True)
+    with counting_images("pushing") as progress:
+        done = vector_engine.push(index, address, progress)
+    if done.went_on:
+        out.print("Finished a push that had been cut off.")
+    out.print(
+        f"{done.place}: {index.count:,} images ({done.sent:,} sent, {done.deleted:,} deleted).\n"
+        f"Next:   ccp search '{done.place}' QUERY.jpg",
+        soft_wrap=True,
+    )
 
 
 @contextmanager
-def _embedding(folder: Path) -> Iterator["Report"]:
-    """Show a progress bar while images are embedded, and say what Ctrl-C or `kill` leave."""
+def counting_images(doing: str, until_done: str = "") -> Iterator["Report"]:
+    """Show a progress bar, and say what Ctrl-C or `kill` leave: `until_done`, and something to go on with."""
     from ccp_dml.commands.progress import CountingProgress
 
     take_termination_as_interrupt()
     try:
         with CountingProgress(err, unit="images") as progress:
-            yield lambda done, total: progress.report("embedding", done, total)
+            yield lambda done, total: progress.report(doing, done, total)
     except KeyboardInterrupt:
-        warn(f"Interrupted; {folder} is as it was before. The same command goes on where this one stopped.")
+        warn(f"Interrupted. {until_done}The same command goes on where this one stopped.")
         raise
 
 

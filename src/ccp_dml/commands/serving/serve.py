@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import MovedFiles, TrustCode, out
-from ccp_dml.commands.serving.index import Device, ModelOption, warn
+from ccp_dml.commands.console import Device, MovedFiles, TrustCode, out
+from ccp_dml.commands.serving.index import ModelOption, warn
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,9 +57,14 @@ def serve(
         run_server(app, listener, lambda: _announce(host, listener.getsockname()[1]))
 
 
-def run_server(app: "FastAPI", listener: socket.socket, on_start: Callable[[], None] = lambda: None) -> None:
+def run_server(app: "FastAPI", listener: socket.socket, on_start: Callable[[], None]) -> None:
     """Answer on an open socket until SIGINT or SIGTERM; what is being answered then is finished first."""
     import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            on_start()
 
     async def ending_quietly(scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -76,29 +81,11 @@ def run_server(app: "FastAPI", listener: socket.socket, on_start: Callable[[], N
         backlog=512,
         lifespan="off",
     )
-    server = uvicorn.Server(settings)
-    # uvicorn would raise the signal again once it has ended; being stopped is how a server ends well.
-    server.capture_signals = _no_signals  # type: ignore[method-assign]
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                loop.add_signal_handler(number, server.handle_exit, number, None)
-            except NotImplementedError:  # Windows
-                signal.signal(number, server.handle_exit)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.02)
-        on_start()
-        await serving
-
-    asyncio.run(main())
-
-
-@contextmanager
-def _no_signals() -> Iterator[None]:
-    yield
+    server = Server(settings)
+    # uvicorn raises the signal again once it has ended; being stopped is how a server ends well.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    server.run(sockets=[listener])
 
 
 @contextmanager

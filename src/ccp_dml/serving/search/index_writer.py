@@ -144,7 +144,9 @@ def _embed_and_write(
     known: Known | None = None,
 ) -> None:
     """Embed what is planned and write the next generation; what is embedded is kept until that counts."""
-    pinned = PinnedModel(path=str(model_path.resolve()), name=model.name, digest=model.digest, dim=model.dim)
+    pinned = PinnedModel(
+        path=str(model_path.expanduser().resolve()), name=model.name, digest=model.digest, dim=model.dim
+    )
     build = UnfinishedBuild(folder, model.digest, model.dim)
     try:
         embedded = _embed(model, plan, known or {}, build, changes, report) if plan.embed else ()

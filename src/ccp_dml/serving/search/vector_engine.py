@@ -175,7 +175,7 @@ class Pushed:
     went_on: bool  # an earlier push had been cut off
 
 
-def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | None = None) -> Pushed:
+def push(index: SearchIndex, text: str, report: Callable[[int, int], None] = lambda *_: None) -> Pushed:
     """Make a collection hold exactly what `index` holds.
 
     Only what is missing or differs is sent, batch by batch: a push that was cut off goes on where it stopped, and one
@@ -205,8 +205,7 @@ def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | Non
     for part in _parts(ids):
         sent += _send(client, name, index, part)
         done += len(part)
-        if report is not None:
-            report(done, len(ids))
+        report(done, len(ids))
     next_id = max(index.manifest.next_id, 0 if header is None else header["next_id"])
     extra = sorted(stored_ids(client, name, next_id) - set(ids))
     for part in _parts(extra):
