@@ -162,7 +162,9 @@ def test_an_interrupted_build_goes_on_where_it_stopped(photo_run, photos, tmp_pa
 
         patch.setattr(UnfinishedBuild, "append", append_thrice)
         assert main(command) == 130
-    assert "The same command goes on where this one stopped." in " ".join(capsys.readouterr().err.split())
+    assert "is as it was before, and the same command goes on where this one stopped." in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert not index.exists()
     assert main(command) == 0
     shown = capsys.readouterr().out
@@ -186,7 +188,7 @@ def test_a_push_that_was_cut_off_is_said_and_gone_on_with(birds, photos, tmp_pat
 
         patch.setattr(vector_engine, "_send", send_once)
         assert main(["index", "push", str(birds), address]) == 130
-    assert "Interrupted. The same command goes on where this one stopped." in capsys.readouterr().err
+    assert "the same command goes on where this one stopped" in capsys.readouterr().err
     assert main(["search", address, query]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert "engine.db is not whole" in said

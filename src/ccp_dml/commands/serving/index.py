@@ -103,7 +103,7 @@ def build(
     listed = each_once([*(image for vectors in stored for image in vectors.images), *listed])
     known = {path: entry for vectors in stored for path, entry in vectors.by_path().items()}
     _warn_of_unlabelled(images, listed)
-    with counting_images("embedding", f"{folder} is as it was before. ") as progress:
+    with counting_images("embedding", f"{folder} is as it was before, and ") as progress:
         changes = add_images(folder, network, model, listed, kind, progress, known)
     _print_changes(folder, changes)
     out.print(f"Next:   ccp search {quote(str(folder))} QUERY.jpg", soft_wrap=True)
@@ -133,7 +133,7 @@ def refresh(
 
     pinned = read_manifest(folder).model
     network = load_pinned(pinned, model, str(folder), device, settings=settings or [], trust_code=trust_code)
-    with counting_images("embedding", f"{folder} is as it was before. ") as progress:
+    with counting_images("embedding", f"{folder} is as it was before, and ") as progress:
         changes = index_writer.refresh(folder, network, drop_missing, progress, model)
     _print_changes(folder, changes)
     if changes.missing and not drop_missing:
@@ -252,7 +252,7 @@ def counting_images(doing: str, until_done: str = "") -> Iterator["Report"]:
         with CountingProgress(err, unit="images") as progress:
             yield lambda done, total: progress.report(doing, done, total)
     except KeyboardInterrupt:
-        warn(f"Interrupted. {until_done}The same command goes on where this one stopped.")
+        warn(f"Interrupted; {until_done}the same command goes on where this one stopped.")
         raise
 
 
