@@ -1,7 +1,7 @@
 """Deep metric learning with chance constraints.
 
 The parts of the method, for anybody's own training loop; the command `ccp` puts them together. `load` puts a trained
-network to work.
+network to work, `open_index` an index.
 """
 
 from importlib import import_module
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ccp_dml.pace import Pace
     from ccp_dml.projections import IterativeProjections, ProximalPull
     from ccp_dml.proxies import ClassProxies, draw_pool
+    from ccp_dml.serving.search.image_search import open_index
     from ccp_dml.serving.stored_model import load
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "keep_freed_memory",
     "load",
     "losses",
+    "open_index",
     "retrieval_scores",
 ]
 
@@ -54,6 +56,7 @@ _HOMES = {
     "greedy_k_center": "functional.kcenter",
     "keep_freed_memory": "foundation.machine",
     "load": "serving.stored_model",
+    "open_index": "serving.search.image_search",
     "retrieval_scores": "functional.retrieval",
 }
 

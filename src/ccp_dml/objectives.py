@@ -12,7 +12,7 @@ PairWeight = float | Literal["balanced"]
 
 BALANCE = 3.0
 """Of 1, 3 and 6 the smallest with which CCP was above each of the four losses; recipes of single losses have smaller
-ones: docs/results_characters.md."""
+ones: docs/lab_notes_pace.md."""
 ON_THE_SPHERE = 1 - 1e-5  # the length from which on an embedding counts as normalised, but for rounding
 LARGEST_RATIO = 100.0  # hardly an active pair on one side must neither silence nor drown the other
 

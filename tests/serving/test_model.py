@@ -66,6 +66,17 @@ def test_a_hurried_model_is_the_same_model_with_almost_the_same_vectors(photo_ru
     assert not np.array_equal(reduced, vectors)  # it was really decoded otherwise
 
 
+def test_the_bytes_of_a_file_give_the_vectors_of_the_file(photo_run, tmp_path):
+    files = sorted(smooth_photos(tmp_path / "large", classes=2, per_class=1).rglob("*.jpg"))
+    for options in ({}, {"reduced_decoding": True}):
+        model = ccp.load(photo_run[0], "cpu", **options)
+        np.testing.assert_array_equal(model.embed([file.read_bytes() for file in files]), model.embed(files))
+        np.testing.assert_array_equal(model.embed(files[0].read_bytes()), model.embed(files[0]))
+    with pytest.raises(UserError, match=r"cannot embed bytes at position 0 \(not an image"):
+        model.embed(b"no picture")
+    assert repr(model) == f"<EmbeddingModel {model.name}: 6 numbers per image, {model.digest[:8]}, on cpu>"
+
+
 @pytest.mark.parametrize("precision", ["half", "single"])
 def test_a_frozen_run_joins_its_backbone_bit_for_bit(make_frozen_run, precision):
     folder, config = make_frozen_run(f"model.feature_precision={precision}")

@@ -10,6 +10,7 @@ from PIL import Image
 from ccp_dml.data.files.images import decode
 from ccp_dml.errors import UserError
 from ccp_dml.serving.match_threshold import MatchThreshold, match_threshold
+from ccp_dml.serving.model import Verdict
 
 
 class StandInModel:
@@ -50,6 +51,12 @@ class StandInModel:
 
     def comparable(self, vectors: np.ndarray) -> np.ndarray:
         return vectors
+
+    def same(self, a: Any, b: Any, false_match_rate: float | None = None) -> Verdict:
+        found = self.match_threshold(false_match_rate)
+        one, two = self.embed([a]).astype(np.float64), self.embed([b]).astype(np.float64)
+        distance = float(np.linalg.norm(one - two))
+        return Verdict(distance <= found.beta, distance, found.beta, found.promise)
 
     def threshold(self, false_match_rate: float | None = None) -> float:
         return self.match_threshold(false_match_rate).beta

@@ -108,15 +108,12 @@ def _of_table(file: Path) -> list[ListedImage]:
             delimiter = "\t" if file.suffix.lower() == ".tsv" else delimiter_of(handle.readline())
             handle.seek(0)
             reader = csv.reader(handle, delimiter=delimiter, strict=True)
-            numbers, rows = [], []  # of lines, as an editor counts them, blank ones too
-            for row in filter(None, reader):
-                numbers.append(reader.line_num)
-                rows.append(row)
+            rows = [(reader.line_num, row) for row in reader if row]  # lines as an editor counts them
     except FileNotFoundError:
         raise UserError(f"There is no file {file}.") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{file} is not a proper CSV file in UTF-8 ({error}); save it again as such.") from None
-    header = [name.strip() for name in rows[0]] if rows else []
+    header = [name.strip() for name in rows[0][1]] if rows else []
     if "path" not in header:
         raise UserError(f"{file} has no column 'path' in row 1 (found: {listing(header) or 'nothing'}); name one so.")
     if repeated := sorted({name for name in header if header.count(name) > 1}):
@@ -125,27 +122,25 @@ def _of_table(file: Path) -> list[ListedImage]:
         raise UserError(f"{file} has a column {taken[0]!r}, which means the label in conditions; rename it.")
     if len(rows) == 1:
         raise UserError(f"{file} has no rows below its header; add images.")
-    for number, row in zip(numbers[1:], rows[1:], strict=True):
+    cells = []
+    for number, row in rows[1:]:
         if len(row) > len(header):
             raise UserError(
                 f"{file} has {len(row)} cells in row {number} but {len(header)} columns; quote cells with a comma."
             )
-    cells = [dict(zip(header, [cell.strip() for cell in row], strict=False)) for row in rows[1:]]
-    values = {
-        name: _column_values([row.get(name, "") for row in cells]) for name in header if name not in ("path", "label")
-    }
+        cells.append(dict(zip(header, [cell.strip() for cell in row], strict=False)))
+        if not cells[-1].get("path"):
+            raise UserError(f"{file} has an empty cell in row {number}, column 'path'; fill it in.")
+    others = [name for name in header if name not in ("path", "label")]
+    values = {name: _column_values([row.get(name, "") for row in cells]) for name in others}
+    paths = [Path(row["path"]).expanduser() for row in cells]
     images = []
-    for number, cell in enumerate(cells):
-        if not cell.get("path"):
-            raise UserError(f"{file} has an empty cell in row {numbers[number + 1]}, column 'path'; fill it in.")
-        attributes = {name: value for name in values if (value := values[name][number]) is not None}
-        images.append(
-            ListedImage(absolute(file.parent / Path(cell["path"]).expanduser()), cell.get("label") or None, attributes)
-        )
-    is_relative = any(not Path(cell["path"]).expanduser().is_absolute() for cell in cells)
-    if is_relative and not any(os.path.exists(image.path) for image in images):
+    for place, path in enumerate(paths):
+        attributes = {name: value for name in others if (value := values[name][place]) is not None}
+        images.append(ListedImage(absolute(file.parent / path), cells[place].get("label") or None, attributes))
+    if not all(map(Path.is_absolute, paths)) and not any(os.path.exists(image.path) for image in images):
         raise UserError(
-            f"{file} names no image that is there, such as {cells[0]['path']!r} in row {numbers[1]}; relative paths "
+            f"{file} names no image that is there, such as {cells[0]['path']!r} in row {rows[1][0]}; relative paths "
             f"start at its own folder, {absolute(file.parent)}. Correct them, or move the table."
         )
     return images

@@ -103,6 +103,9 @@ class EmbeddingModel:
         if channels_last:
             self.network.to(memory_format=torch.channels_last)
 
+    def __repr__(self) -> str:
+        return f"<EmbeddingModel {self.name}: {self.dim} numbers per image, {self.digest[:8]}, on {self.device}>"
+
     @property
     def name(self) -> str:
         return self.description.name
@@ -147,9 +150,9 @@ class EmbeddingModel:
         """Embed images: (N, D) float32, normalised as in training.
 
         Args:
-            images: one of, or a list of: a path, a PIL image, a uint8 array (H, W, 3) or (H, W). A folder stands for
-                all images below it, sorted by path; an array (N, H, W, 3) for N images. A model of vectors takes arrays
-                (N, F) or (F,).
+            images: one of, or a list of: a path, a PIL image, a uint8 array (H, W, 3) or (H, W), the bytes of an image
+                file. A folder stands for all images below it, sorted by path; an array (N, H, W, 3) for N images. A
+                model of vectors takes arrays (N, F) or (F,).
             batch_size: images at once; as the run was evaluated, if None.
             on_error: "raise" an error that names the item, or "skip" it and list it in `skipped`.
             progress: show a bar.
@@ -180,11 +183,16 @@ class EmbeddingModel:
         skipped: list[tuple[Any, str]] = []
         if on_error == "skip":
             self._calls.skipped = skipped
-        for positions, inputs, broken in self._loaded(items, size):
-            for position, error in broken:
-                if on_error == "raise":
-                    raise unusable(items, position, error) from None
-                skipped.append((items[position], reason_of(error)))
+        for block, outcomes in self._loaded(items, size):
+            positions, inputs = [], []
+            for position, outcome in zip(block, outcomes, strict=True):
+                if isinstance(outcome, Tensor):
+                    positions.append(position)
+                    inputs.append(outcome)
+                elif on_error == "raise":
+                    raise unusable(items, position, outcome)
+                else:
+                    skipped.append((items[position], reason_of(outcome)))
             yield positions, self._vectors(inputs)
 
     def items_of(self, images: Any) -> list[Any]:
@@ -196,7 +204,7 @@ class EmbeddingModel:
             return expanded(Path(images))
         if isinstance(images, np.ndarray):
             return list(images) if images.ndim == 4 else [images]
-        if isinstance(images, Image.Image) or not isinstance(images, Iterable):
+        if isinstance(images, Image.Image | bytes) or not isinstance(images, Iterable):
             return [images]
         return [one for item in images for one in (expanded(Path(item)) if isinstance(item, str | Path) else [item])]
 
@@ -274,25 +282,22 @@ class EmbeddingModel:
             raise UserError("compare two images; a folder stands for many.")
         return self.comparable(vectors).astype(np.float64)
 
-    def _loaded(
-        self, items: Sequence[Any], size: int
-    ) -> Iterator[tuple[list[int], list[Tensor], list[tuple[int, Exception]]]]:
-        """Yield per batch: usable positions, their network inputs, and what is wrong with the others."""
-        blocks = [range(first, min(first + size, len(items))) for first in range(0, len(items), size)]
+    def _loaded(self, items: Sequence[Any], size: int) -> Iterator[tuple[range, list[Tensor | Exception]]]:
+        """Yield per batch its positions, and of each the network input or what is wrong with it."""
         if len(items) == 1:
-            yield from (sort_out(block, [attempt(self._load, items[0])]) for block in blocks)
+            yield range(1), [attempt(self._load, items[0])]
             return
         # Threads, not processes: Pillow and torch work outside Python's lock, and nothing is forked inside a server.
         threads = ThreadPoolExecutor(min(usable_cores(), 8), thread_name_prefix="ccp-decode")
         ahead: deque[tuple[range, list[Future[Tensor | Exception]]]] = deque()
         try:
-            for block in blocks:
+            for first in range(0, len(items), size):
+                block = range(first, min(first + size, len(items)))
                 ahead.append((block, [threads.submit(attempt, self._load, items[position]) for position in block]))
                 if len(ahead) > BATCHES_AHEAD:
-                    positions, futures = ahead.popleft()
-                    yield sort_out(positions, [future.result() for future in futures])
-            for positions, futures in ahead:
-                yield sort_out(positions, [future.result() for future in futures])
+                    yield _awaited(*ahead.popleft())
+            while ahead:
+                yield _awaited(*ahead.popleft())
         finally:
             threads.shutdown(cancel_futures=True)
 
@@ -320,14 +325,8 @@ def attempt(load: Any, item: Any) -> Tensor | Exception:
     return loaded
 
 
-def sort_out(
-    positions: Sequence[int], outcomes: Sequence[Tensor | Exception]
-) -> tuple[list[int], list[Tensor], list[tuple[int, Exception]]]:
-    """Separate usable positions with their inputs from the others with their errors."""
-    pairs = list(zip(positions, outcomes, strict=True))
-    usable = [(position, outcome) for position, outcome in pairs if isinstance(outcome, Tensor)]
-    broken = [(position, outcome) for position, outcome in pairs if isinstance(outcome, Exception)]
-    return [position for position, _ in usable], [tensor for _, tensor in usable], broken
+def _awaited(block: range, futures: list[Future[Tensor | Exception]]) -> tuple[range, list[Tensor | Exception]]:
+    return block, [future.result() for future in futures]
 
 
 def expanded(path: Path) -> list[Path]:

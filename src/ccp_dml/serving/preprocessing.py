@@ -1,5 +1,6 @@
 """How an item becomes a network input: part of the model, because other preprocessing gives other vectors."""
 
+import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from ccp_dml.config.schema import DataConfig
-from ccp_dml.data.files.images import decode_pixels, picture_of, reason_of
+from ccp_dml.data.files.images import FORMATS, decode_pixels, picture_of, pixels_of, reason_of
 from ccp_dml.data.glyph_drawing import SIDE as GLYPH_SIDE
 from ccp_dml.data.transforms import ImageTransform, eval_transform
 from ccp_dml.errors import UserError
@@ -41,9 +42,11 @@ class PhotoPreprocessing:
         return eval_transform(self.resize, self.crop)
 
     def load(self, item: Any) -> Tensor:
+        side = self.resize if self.reduced_decoding else None
+        if isinstance(item, bytes):
+            return self.transform(pixels_of(item, side))
         if isinstance(item, str | Path):
-            path = Path(item).expanduser()
-            return self.transform(decode_pixels(path, self.resize if self.reduced_decoding else None))
+            return self.transform(decode_pixels(Path(item).expanduser(), side))
         return self.transform(picture_of(item))
 
 
@@ -61,7 +64,9 @@ class GreyPreprocessing:
         return grey.expand(3, -1, -1)
 
     def load(self, item: Any) -> Tensor:
-        return self.transform(picture_of(item))
+        return self.transform(
+            picture_of(Image.open(io.BytesIO(item), formats=FORMATS) if isinstance(item, bytes) else item)
+        )
 
 
 @dataclass(frozen=True)

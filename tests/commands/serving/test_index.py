@@ -43,6 +43,16 @@ def test_adding_refreshing_removing_and_showing(photos, photo_run, tmp_path, cap
     assert main(["index", "remove", str(index)]) == 2
 
 
+def test_a_file_that_never_was_indexed_is_not_said_to_be_forgotten(photo_run, photos, tmp_path, capsys):
+    table = tmp_path / "list.csv"
+    table.write_text(f"path\n{photos / 'class_00' / '0.png'}\nnothing.png\n")
+    assert main(["index", str(photo_run[0]), str(table), "--out", str(tmp_path / "own.index")]) == 0
+    shown = capsys.readouterr()
+    assert "own.index: 1 image (1 added)" in shown.out
+    assert f"1 file is missing: {tmp_path / 'nothing.png'}. What was indexed before stays" in shown.err
+    assert "--drop-missing" not in shown.err
+
+
 def test_a_model_that_moved_is_asked_for_and_another_is_refused(photo_run, photos, tmp_path, capsys):
     saved = tmp_path / "model"
     ccp.load(photo_run[0]).save(saved)
@@ -54,6 +64,8 @@ def test_a_model_that_moved_is_asked_for_and_another_is_refused(photo_run, photo
     assert "say where it is with --model" in " ".join(capsys.readouterr().err.split())
     assert main(["search", str(index), query, "--model", str(tmp_path / "elsewhere")]) == 0
     assert main(["search", str(index), query, "--model", str(photo_run[0])]) == 0  # the same network, a run this time
+    assert main(["index", "refresh", str(index), "--model", str(tmp_path / "elsewhere")]) == 0
+    assert main(["search", str(index), query]) == 0, "from now on the index knows where its model is"
 
 
 def test_pushed_to_the_embedded_engine_the_results_are_the_same(birds, photos, tmp_path, capsys, run_json):
@@ -150,7 +162,9 @@ def test_an_interrupted_build_goes_on_where_it_stopped(photo_run, photos, tmp_pa
 
         patch.setattr(UnfinishedBuild, "append", append_thrice)
         assert main(command) == 130
-    assert "The same command goes on where this one stopped." in " ".join(capsys.readouterr().err.split())
+    assert "is as it was before, and the same command goes on where this one stopped." in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert not index.exists()
     assert main(command) == 0
     shown = capsys.readouterr().out

@@ -38,6 +38,14 @@ def test_conditions_and_rates_narrow_the_results(birds, photos, photo_run, run_j
     assert "matched falsely" in within["promise"]
 
 
+def test_results_that_a_small_k_cuts_off_within_the_distance_are_noted(birds, photos, capsys):
+    asked = ["search", str(birds), str(photos / "class_00" / "0.png"), "--within", "1"]
+    assert main([*asked, "-k", "5", "--json"]) == 0
+    assert "All 5 results lie within the distance; there may be more of them" in capsys.readouterr().err
+    assert main([*asked, "-k", "80"]) == 0
+    assert "may be more" not in capsys.readouterr().err
+
+
 def test_the_table_and_the_page_show_names_as_text(photo_run, photos, tmp_path, capsys):
     folder = tmp_path / "odd"
     shutil.copytree(photos / "class_00", folder / "[red]<b>x")

@@ -1,7 +1,10 @@
 """The card of an exported model: what a reader needs, in words and numbers of the run."""
 
 import json
+import re
+import shutil
 
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 from PIL import Image
@@ -33,6 +36,24 @@ def test_the_card_says_what_the_model_is(exported, photo_run):
     assert Image.open(exported.folder / "map.png").width > 300
     assert str(photo_run[0].parent) not in text
     assert "{{" not in text
+
+
+def test_the_programs_of_the_card_run_in_its_folder_and_give_the_vectors_of_a_turned_photo(
+    exported, photos, tmp_path, monkeypatch
+):
+    folder = shutil.copytree(exported.folder, tmp_path / "under another name")
+    for name in ("a.jpg", "b.jpg"):
+        orientation = Image.Exif()
+        orientation[0x112] = 6  # the camera was held upright
+        Image.open(photos / "class_00" / "0.png").convert("RGB").resize((48, 36)).save(folder / name, exif=orientation)
+    monkeypatch.chdir(folder)
+    expected = ccp.load(folder).embed(["a.jpg"])
+    programs = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    assert len(programs) == 2
+    for program in programs:
+        names = {}
+        exec(program, names)
+        np.testing.assert_allclose(names["vectors"][:1], expected, rtol=0, atol=1e-5)
 
 
 class WithNames:

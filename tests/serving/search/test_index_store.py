@@ -59,11 +59,17 @@ def test_a_generation_counts_once_it_is_committed(folder):
 
 def test_an_abandoned_generation_leaves_the_last_one(folder, tmp_path):
     before = sorted(path.name for path in folder.iterdir())
-    generation = NextGeneration(folder, read_manifest(folder))
-    generation.path("vectors").write_bytes(b"half")
-    generation.abandon()
+
+    def interrupted(generation):
+        with generation:
+            generation.path("vectors").write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(NextGeneration(folder, read_manifest(folder)))
     assert sorted(path.name for path in folder.iterdir()) == before
-    NextGeneration(tmp_path / "new.index", None).abandon()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(NextGeneration(tmp_path / "new.index", None))
     assert not (tmp_path / "new.index").exists()
 
 

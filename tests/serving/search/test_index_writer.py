@@ -44,7 +44,7 @@ def unfinished_of(folder):
 
 
 def add(folder, model, given):
-    return add_images(folder, model, Path("model"), list_images(given))
+    return add_images(folder, model, folder.parent / "model", list_images(given))
 
 
 def test_all_images_are_stored_with_their_vectors(index_folder, pictures, model):
@@ -458,3 +458,30 @@ def test_two_files_of_one_content_are_embedded_once(tmp_path, pictures, model):
     assert (changes.added, model.embedded) == (25, 24)
     assert [Path(path).name for path, _ in changes.broken] == ["one.png", "two.png"]
     check_whole(folder, model)
+
+
+def test_the_index_notes_where_its_model_is_now(index_folder, pictures, model, tmp_path):
+    for path, write in {
+        tmp_path / "moved": lambda path: add_images(index_folder, model, path, list_images([pictures])),
+        tmp_path / "again": lambda path: refresh(index_folder, model, model_path=path),
+    }.items():
+        assert not write(path).any
+        assert read_manifest(index_folder).model.path == str(path)
+        check_whole(index_folder, model)
+    refresh(index_folder, model)
+    assert read_manifest(index_folder).model.path == str(tmp_path / "again")
+
+
+def test_removing_images_keeps_what_a_killed_build_embedded(index_folder, pictures, model):
+    write_picture(pictures / "red" / "new.png", (190, 20, 30), 7)
+
+    def stop(done, total):
+        if done == total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        add_images(index_folder, model, Path("model"), list_images([pictures]), report=stop)
+    remove_images(index_folder, [pictures / "blue"])
+    changes = add(index_folder, model, [pictures / "red"])
+    assert (changes.added, changes.resumed) == (1, 1)
+    assert not unfinished_of(index_folder).exists()

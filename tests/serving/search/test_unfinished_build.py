@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ccp_dml.serving.search.unfinished_build import UnfinishedBuild, forget_unfinished, journal_folder
+from ccp_dml.serving.search.unfinished_build import UnfinishedBuild, journal_folder
 
 MODEL = "d" * 32
 
@@ -34,10 +34,7 @@ def test_another_model_begins_anew(index):
     assert len(UnfinishedBuild(index, MODEL, 2)) == 0
 
 
-def test_nothing_is_left_once_it_is_removed_or_forgotten(index):
+def test_nothing_is_left_once_it_is_removed(index):
     assert journal_folder(index).is_dir()
-    forget_unfinished(index)
-    assert not journal_folder(index).exists()
-    build = UnfinishedBuild(index, MODEL, 2)
-    build.remove()
+    UnfinishedBuild(index, MODEL, 2).remove()
     assert list(index.parent.iterdir()) == []

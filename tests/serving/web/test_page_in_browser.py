@@ -9,7 +9,7 @@ from support.stand_in_model import StandInModel
 
 from ccp_dml.serving.listed_images import list_images
 from ccp_dml.serving.search.index import SearchIndex
-from ccp_dml.serving.search.index_writer import add_images
+from ccp_dml.serving.search.index_writer import add_images, remove_images
 from ccp_dml.serving.web.server import make_app
 
 pytestmark = pytest.mark.browser
@@ -301,6 +301,44 @@ def test_confused_classes_are_listed(open_page, artefacts):
     found = page.evaluate("fetch('/index/confusions').then((answer) => answer.json())")
     assert page.locator("#confused li").count() == len(found["pairs"])
     page.screenshot(path=artefacts("search-confused.png"))
+
+
+def test_a_picture_that_cannot_be_read_leaves_no_results_of_another(open_page, query, folder):
+    page = open_page()
+    send(page, query)
+    searched(page)
+    broken = folder / "broken.png"
+    broken.write_bytes(query.read_bytes()[:100])
+    send(page, broken)
+    until(page, "document.querySelector('#message').textContent.startsWith('The picture is damaged')")
+    assert page.locator("#results .card").count() == 0
+    assert not page.locator("#ruler").is_visible()
+    assert page.locator("#summary").inner_text() == ""
+
+
+def test_the_line_waits_for_results(open_page, query):
+    page = open_page()
+    assert not page.locator("#rate-box").is_visible()
+    page.keyboard.press("]")
+    send(page, query)
+    searched(page)
+    assert page.locator("#rate-text").inner_text() == "1 %"
+    assert page.locator("#rate-box").is_visible()
+
+
+def test_an_empty_index_says_so(browser, serve_app, folder, query):
+    target = folder / "empty.index"
+    add_images(target, StandInModel(), folder, list_images([query]))
+    remove_images(target, [query])
+    server = serve_app(make_app(StandInModel(), SearchIndex.open(target)))
+    page = browser.new_page()
+    page.goto(server.address)
+    until(page, "document.querySelector('#message').textContent.startsWith('This index is empty')")
+    assert "start from one of these" not in page.locator("body").inner_text()
+    send(page, query)
+    until(page, "document.querySelector('#query-name').textContent === 'query.png'")
+    until(page, "document.querySelector('#message').textContent.startsWith('This index is empty')")
+    page.close()
 
 
 def test_arrow_keys_walk_through_results(open_page, query):

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Device, MovedFiles, TrustCode, err, out, take_termination_as_interrupt
-from ccp_dml.commands.serving.index import warn_of_unread
+from ccp_dml.commands.console import Device, MovedFiles, TrustCode, out
+from ccp_dml.commands.serving.index import counting_images, warn_of_unread
 from ccp_dml.errors import UserError, listing
 
 
@@ -38,9 +38,9 @@ def embed(
     - `ccp embed birds-model table.csv --out birds.npz --skip-broken`
     - `ccp embed runs/birds 'photos/*.jpg' --out birds.npz --batch-size 64`
     """
-    from ccp_dml.commands.progress import CountingProgress
     from ccp_dml.serving.exports.vectors_file import write_vectors
     from ccp_dml.serving.listed_images import list_images
+    from ccp_dml.serving.model import OnError
     from ccp_dml.serving.stored_model import load
 
     loaded = load(model, device, settings=settings or [], trust_code=trust_code)
@@ -48,20 +48,9 @@ def embed(
         raise UserError(f"{model} was trained on vectors, not on images; embed vectors with it in Python, by ccp.load.")
     warn_of_unread(images)
     listed = list_images(images)
-    take_termination_as_interrupt()
-    with CountingProgress(err, "images") as progress:
-        try:
-            written = write_vectors(
-                loaded,
-                listed,
-                file,
-                batch_size=batch_size,
-                on_error="skip" if skip_broken else "raise",
-                report=lambda done, total: progress.report("Embedding", done, total),
-            )
-        except KeyboardInterrupt:
-            err.print("Interrupted; the same command goes on where this one stopped.", soft_wrap=True)
-            raise
+    with counting_images("embedding") as progress:
+        on_error: OnError = "skip" if skip_broken else "raise"
+        written = write_vectors(loaded, listed, file, batch_size=batch_size, on_error=on_error, report=progress)
     if written.begun_with:
         out.print(f"Went on after {written.begun_with:,} images of an earlier command.")
     if written.skipped:

@@ -1,6 +1,8 @@
 """`ccp index`: make an index, keep it up to date, push it to a vector engine."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,10 +24,11 @@ from ccp_dml.errors import UserError, listing
 
 if TYPE_CHECKING:
     from ccp_dml.serving.listed_images import ListedImage
-    from ccp_dml.serving.model import EmbeddingModel
-    from ccp_dml.serving.search.index_writer import Changes
+    from ccp_dml.serving.search.index_plan import Changes
+    from ccp_dml.serving.search.index_writer import Report
 
 DEFAULT = "build"
+KEPT = "What was indexed before stays as it was; the rest was left out."
 
 
 class WithDefault(Group):
@@ -100,7 +103,7 @@ def build(
     listed = each_once([*(image for vectors in stored for image in vectors.images), *listed])
     known = {path: entry for vectors in stored for path, entry in vectors.by_path().items()}
     _warn_of_unlabelled(images, listed)
-    with _embedding(folder) as progress:
+    with counting_images("embedding", f"{folder} is as it was before, and ") as progress:
         changes = add_images(folder, network, model, listed, kind, progress, known)
     _print_changes(folder, changes)
     out.print(f"Next:   ccp search {quote(str(folder))} QUERY.jpg", soft_wrap=True)
@@ -125,12 +128,19 @@ def refresh(
     - `ccp index refresh birds.index --model birds-model`
     """
     from ccp_dml.serving.search import index_writer
+    from ccp_dml.serving.search.image_search import load_pinned
     from ccp_dml.serving.search.index_store import read_manifest
 
-    network = load_pinned(read_manifest(folder).model, model, str(folder), device, settings, trust_code)
-    with _embedding(folder) as progress:
-        changes = index_writer.refresh(folder, network, drop_missing, progress)
+    pinned = read_manifest(folder).model
+    network = load_pinned(pinned, model, str(folder), device, settings=settings or [], trust_code=trust_code)
+    with counting_images("embedding", f"{folder} is as it was before, and ") as progress:
+        changes = index_writer.refresh(folder, network, drop_missing, progress, model)
     _print_changes(folder, changes)
+    if changes.missing and not drop_missing:
+        warn(
+            "If they have moved, index them where they are now, which does not embed them again; "
+            f"`ccp index refresh {quote(str(folder))} --drop-missing` forgets them."
+        )
 
 
 @index_app.command()
@@ -220,69 +230,39 @@ def push(
     - `ccp index push birds.index milvus.db`
     - `ccp index push birds.index http://localhost:19530#birds`
     """
-    from ccp_dml.commands.progress import CountingProgress
     from ccp_dml.serving.search import vector_engine
     from ccp_dml.serving.search.index import SearchIndex
 
     if not vector_engine.is_address(address):
         raise UserError(f"{address} is no address; give http://HOST:19530, or FILE.db for an embedded engine.")
     index = SearchIndex.open(folder)
+    with counting_images("pushing") as progress:
+        done = vector_engine.push(index, address, progress)
+    if done.went_on:
+        out.print("Finished a push that had been cut off.")
+    out.print(
+        f"{done.place}: {index.count:,} images ({done.sent:,} sent, {done.deleted:,} deleted).\n"
+        f"Next:   ccp search '{done.place}' QUERY.jpg",
+        soft_wrap=True,
+    )
+
+
+@contextmanager
+def counting_images(doing: str, until_done: str = "") -> Iterator["Report"]:
+    """Show a progress bar, and say what Ctrl-C or `kill` leave: `until_done`, and something to go on with."""
+    from ccp_dml.commands.progress import CountingProgress
+
     take_termination_as_interrupt()
-    with CountingProgress(err, unit="images") as progress:
-        try:
-            done = vector_engine.push(index, address, lambda done, total: progress.report("pushing", done, total))
-        except KeyboardInterrupt:
-            warn("Interrupted; the same command goes on where this one stopped.")
-            raise
-    lines = ["Finished a push that had been cut off."] if done.went_on else []
-    lines.append(f"{done.place}: {index.count:,} images ({done.sent:,} sent, {done.deleted:,} deleted).")
-    lines.append(f"Next:   ccp search '{done.place}' QUERY.jpg")
-    for line in lines:
-        out.print(line, soft_wrap=True)
-
-
-def load_pinned(
-    pinned: Any, given: Path | None, name: str, device: str, settings: list[str] | None, trust_code: bool
-) -> "EmbeddingModel":
-    """Load the model that an index was made with, from where it was or from where it is said to be now.
-
-    `settings` may say where files of a run have gone, as for `load`.
-    """
-    from ccp_dml.serving.search.gallery import refuse_other_model
-    from ccp_dml.serving.stored_model import load
-
-    path = Path(pinned.path) if given is None else given
-    if given is None and not path.exists():
-        raise UserError(f"The model of {name} is no longer at {path}; say where it is with --model MODEL.")
-    model = load(path, device, settings=settings or [], trust_code=trust_code)
-    refuse_other_model(pinned, model.digest, str(path), name)
-    return model
-
-
-class _embedding:
-    """A progress bar while images are embedded, and a word about what Ctrl-C or `kill` leave."""
-
-    def __init__(self, folder: Path) -> None:
-        from ccp_dml.commands.progress import CountingProgress
-
-        self.folder = folder
-        self.progress = CountingProgress(err, unit="images")
-
-    def __enter__(self) -> Any:
-        take_termination_as_interrupt()
-        self.progress.__enter__()
-        return lambda done, total: self.progress.report("embedding", done, total)
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.progress.__exit__(kind, error, trace)
-        if kind is KeyboardInterrupt:
-            err.print(
-                f"Interrupted; {self.folder} is as it was before. The same command goes on where this one stopped.",
-                soft_wrap=True,
-            )
+    try:
+        with CountingProgress(err, unit="images") as progress:
+            yield lambda done, total: progress.report(doing, done, total)
+    except KeyboardInterrupt:
+        warn(f"Interrupted; {until_done}the same command goes on where this one stopped.")
+        raise
 
 
 def _print_changes(folder: Path, changes: "Changes") -> None:
+    from ccp_dml.reports.words import counted
     from ccp_dml.serving.search.approximate import LEAST_VECTORS
     from ccp_dml.serving.search.index_store import read_manifest
 
@@ -298,7 +278,7 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
     said = ", ".join(f"{number:,} {what}" for what, number in parts.items() if number) or "nothing changed"
     lines = [f"Went on after {changes.resumed:,} images of an earlier command."] if changes.resumed else []
     lines += [f"Read {changes.read:,} vectors instead of computing them."] if changes.read else []
-    lines.append(f"{folder}: {manifest.count:,} images ({said}).")
+    lines.append(f"{folder}: {counted(manifest.count, 'image')} ({said}).")
     if (how := manifest.approximation) is not None:
         lines.append(
             f"Approximate search ({how.kind}) finds {how.recall_at_10:.1%} of the 10 nearest, as measured on "
@@ -311,15 +291,11 @@ def _print_changes(folder: Path, changes: "Changes") -> None:
     if changes.missing and changes.removed:
         warn(f"Forgotten, as the files are missing: {listing(changes.missing)}.")
     elif changes.missing:
-        count = "1 file is" if len(changes.missing) == 1 else f"{len(changes.missing):,} files are"
-        warn(
-            f"{count} missing: {listing(changes.missing)}. If they have moved, index them where they are now, which "
-            f"does not embed them again; `ccp index refresh {quote(str(folder))} --drop-missing` forgets them."
-        )
+        verb = "is" if len(changes.missing) == 1 else "are"
+        warn(f"{counted(len(changes.missing), 'file')} {verb} missing: {listing(changes.missing)}. {KEPT}")
     if changes.broken:
         shown = listing([f"{path} ({reason})" for path, reason in changes.broken])
-        count = "1 file" if len(changes.broken) == 1 else f"{len(changes.broken):,} files"
-        warn(f"{count} cannot be read: {shown}. What was indexed before stays as it was; the rest was left out.")
+        warn(f"{counted(len(changes.broken), 'file')} cannot be read: {shown}. {KEPT}")
 
 
 def warn_of_unread(given: list[str]) -> None:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ccp_dml.commands.console import Device, Json, MovedFiles, TrustCode, out, print_json
-from ccp_dml.commands.serving.index import ModelOption, load_pinned, warn
+from ccp_dml.commands.serving.index import ModelOption, warn
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def search(
     - `ccp search birds.index query.jpg --where 'species = "wren"' --json`
     """
     from ccp_dml.serving.search.gallery import is_gone
+    from ccp_dml.serving.search.image_search import ImageSearch, load_pinned
     from ccp_dml.serving.search.vector_engine import open_gallery
     from ccp_dml.serving.web.results_page import write_results_page
 
@@ -64,14 +65,13 @@ def search(
         page_file(html, force=force, option="--html")
     if gallery.warning is not None:
         warn(gallery.warning)
-    network = load_pinned(gallery.model, model, index, device, settings, trust_code)
+    network = load_pinned(gallery.model, model, index, device, settings=settings or [], trust_code=trust_code)
     threshold = None if within is None else network.match_threshold(within)
-    vectors = network.comparable(network.embed([query]))
-    (hits,) = gallery.search(vectors, k, where)
+    (hits,) = ImageSearch(gallery, network).search([query], k, where=where, within=within)
     for note in [] if where is None else gallery.notes_on(where):
         warn(note)
-    if threshold is not None:
-        hits = [hit for hit in hits if hit.distance <= threshold.beta]
+    if threshold is not None and len(hits) == k < gallery.count:
+        warn(f"All {k} results lie within the distance; there may be more of them: ask with a larger -k.")
     if html is not None:
         write_results_page(html, query, hits, gallery.name, None if threshold is None else threshold.promise)
     if as_json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccp_dml.commands.console import Device, MovedFiles, TrustCode, out
-from ccp_dml.commands.serving.index import ModelOption, load_pinned, warn
+from ccp_dml.commands.serving.index import ModelOption, warn
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,9 +61,14 @@ def serve(
         run_server(app, listener, lambda: _announce(host, listener.getsockname()[1]))
 
 
-def run_server(app: "FastAPI", listener: socket.socket, on_start: Callable[[], None] = lambda: None) -> None:
+def run_server(app: "FastAPI", listener: socket.socket, on_start: Callable[[], None]) -> None:
     """Answer on an open socket until SIGINT or SIGTERM; what is being answered then is finished first."""
     import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            on_start()
 
     async def ending_quietly(scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -80,29 +85,11 @@ def run_server(app: "FastAPI", listener: socket.socket, on_start: Callable[[], N
         backlog=512,
         lifespan="off",
     )
-    server = uvicorn.Server(settings)
-    # uvicorn would raise the signal again once it has ended; being stopped is how a server ends well.
-    server.capture_signals = _no_signals  # type: ignore[method-assign]
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                loop.add_signal_handler(number, server.handle_exit, number, None)
-            except NotImplementedError:  # Windows
-                signal.signal(number, server.handle_exit)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.02)
-        on_start()
-        await serving
-
-    asyncio.run(main())
-
-
-@contextmanager
-def _no_signals() -> Iterator[None]:
-    yield
+    server = Server(settings)
+    # uvicorn raises the signal again once it has ended; being stopped is how a server ends well.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    server.run(sockets=[listener])
 
 
 @contextmanager
@@ -130,24 +117,22 @@ def _app_of(
     settings: list[str] | None,
     trust_code: bool,
 ) -> "FastAPI":
+    from ccp_dml.serving.search.image_search import open_index
     from ccp_dml.serving.search.index_store import is_index
-    from ccp_dml.serving.search.vector_engine import is_address, open_gallery
+    from ccp_dml.serving.search.vector_engine import is_address
     from ccp_dml.serving.stored_model import load
     from ccp_dml.serving.web.server import make_app
 
     hosts: list[str] | None = [*LOOPBACK, "[::1]"] if host in LOOPBACK else None
     path = Path(what).expanduser()
-    gallery: Any = None
     if is_index(path) or is_address(what):
-        gallery = open_gallery(what)
-        if gallery.warning is not None:
-            warn(gallery.warning)
-        network = load_pinned(gallery.model, model, what, device, settings, trust_code)
-    elif path.is_dir():
-        network = load(path, device, settings=settings or [], trust_code=trust_code)
-    else:
-        raise UserError(f"There is no model or index {what}; give a run, an exported model, or what `ccp index` wrote.")
-    return make_app(network, gallery, hosts, with_tsne)
+        opened = open_index(what, model, device, settings=settings or [], trust_code=trust_code)
+        if opened.gallery.warning is not None:
+            warn(opened.gallery.warning)
+        return make_app(opened.model, opened.gallery, hosts, with_tsne)
+    if path.is_dir():
+        return make_app(load(path, device, settings=settings or [], trust_code=trust_code), None, hosts, with_tsne)
+    raise UserError(f"There is no model or index {what}; give a run, an exported model, or what `ccp index` wrote.")
 
 
 def _announce(host: str, port: int) -> None:

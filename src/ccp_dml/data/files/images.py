@@ -132,13 +132,17 @@ def decode(path: Path) -> Image.Image:
 
 
 def decode_pixels(path: Path, side: int | None = None) -> Tensor:
-    """Read what `decode` reads as a tensor (3, H, W) of bytes.
+    """Read what `decode` reads as a tensor (3, H, W) of bytes; with a `side`, see `pixels_of`."""
+    refuse_irregular(path)
+    return pixels_of(path.read_bytes(), side)
+
+
+def pixels_of(content: bytes, side: int | None = None) -> Tensor:
+    """Decode the content of an image file as a tensor (3, H, W) of bytes.
 
     Common JPEG files and plain PPM files go straight into it. With a `side`, a JPEG is decoded at the smallest of its
     full, half, quarter and eighth size whose short side keeps `side` pixels.
     """
-    refuse_irregular(path)
-    content = path.read_bytes()
     if (pixels := _plain_jpeg(content, side)) is not None or (pixels := _plain_ppm(content)) is not None:
         refuse_thin(pixels.shape[2], pixels.shape[1])
         return pixels

@@ -57,42 +57,37 @@ class FromImages(nn.Module):
         return outputs
 
 
-def write_onnx(model: EmbeddingModel, folder: Path) -> list[str]:
-    """Write model.onnx, which takes network inputs, and model_uint8.onnx, which takes images; return their names."""
+def write_onnx(model: EmbeddingModel, folder: Path) -> None:
+    """Write model.onnx, which takes network inputs, and where those are made of images model_uint8.onnx."""
     require_onnx()
     refuse_mixed_precision(model)
     with_features = model.network.freeze_backbone and model.network.rounds_features
-    _write_onnx(FromInputs(model.network, with_features), example_inputs(model), "inputs", (0,), folder / ONNX)
+    _write_onnx(FromInputs(model.network, with_features), example_inputs(model), "inputs", ["batch"], folder / ONNX)
     preprocessing = graph_of_preprocessing(model)
-    if preprocessing is None:
-        return [ONNX]
-    images = torch.zeros(2, *EXAMPLE_SIZE, 3, dtype=torch.uint8)
-    of_images = FromImages(model.network, preprocessing, with_features)
-    _write_onnx(of_images, images, "images", (0, 1, 2), folder / ONNX_OF_IMAGES)
-    return [ONNX, ONNX_OF_IMAGES]
+    if preprocessing is not None:
+        images = torch.zeros(2, *EXAMPLE_SIZE, 3, dtype=torch.uint8)
+        of_images = FromImages(model.network, preprocessing, with_features)
+        _write_onnx(of_images, images, "images", ["batch", "height", "width"], folder / ONNX_OF_IMAGES)
 
 
-def write_torch(model: EmbeddingModel, folder: Path) -> list[str]:
-    """Write model.pt2, a program of torch.export that takes network inputs; return its name."""
+def write_torch(model: EmbeddingModel, folder: Path) -> None:
+    """Write model.pt2, a program of torch.export that takes network inputs."""
     refuse_mixed_precision(model)
     dynamic = {"inputs": {0: torch.export.Dim.DYNAMIC}}
     with torch.no_grad(), quiet():
         program = torch.export.export(FromInputs(model.network), (example_inputs(model),), dynamic_shapes=dynamic)
         torch.export.save(program, folder / TORCH)
-    return [TORCH]
 
 
-def _write_onnx(
-    module: FromInputs | FromImages, example: Tensor, name: str, dynamic: tuple[int, ...], file: Path
-) -> None:
-    shapes = {name: dict.fromkeys(dynamic, torch.export.Dim.DYNAMIC)}
+def _write_onnx(module: FromInputs | FromImages, example: Tensor, name: str, free_axes: list[str], file: Path) -> None:
+    """Write a program whose input `name` may have any size along its first axes, which readers see by these names."""
     inner = module if isinstance(module, FromInputs) else module.from_inputs
     with torch.no_grad(), quiet():
         program = torch.onnx.export(
             module.eval(),
             (example,),
             dynamo=True,
-            dynamic_shapes=shapes,
+            dynamic_shapes={name: dict(enumerate(free_axes))},
             input_names=[name],
             output_names=[OUTPUT, FEATURES] if inner.with_features else [OUTPUT],
             verbose=False,

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.functional.retrieval import nearest_references
 from ccp_dml.serving.search.index_store import PinnedModel
 from ccp_dml.serving.search.where import Value
@@ -94,6 +95,14 @@ def check_queries(queries: np.ndarray, dim: int, k: int) -> np.ndarray:
     if k < 1:
         raise UserError(f"k = {k} asks for nothing; give at least 1.")
     return queries
+
+
+def drawn_rows(count: int, limit: int, model: PinnedModel) -> np.ndarray:
+    """Draw `limit` of `count` rows, always the same for a model, in ascending order; all if there are no more."""
+    if count <= limit:
+        return np.arange(count)
+    random = np.random.default_rng(derive_seed(0, "sample of an index", model.digest))
+    return np.sort(random.choice(count, size=limit, replace=False))
 
 
 def exact_nearest(queries: np.ndarray, references: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

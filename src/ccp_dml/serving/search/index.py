@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ccp_dml.errors import UserError
-from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.exact_search import ExactSearcher
-from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries, is_gone
+from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries, drawn_rows, is_gone
 from ccp_dml.serving.search.index_store import Manifest, check_files, map_vectors, open_items, read_manifest
 from ccp_dml.serving.search.where import Value, as_sql, parse_where, passed_over
 
@@ -107,10 +106,7 @@ class SearchIndex:
         return np.asarray(self.vectors[self._places(ids)])
 
     def sample(self, limit: int) -> Sample:
-        rows = np.arange(self.count)
-        if self.count > limit:
-            random = np.random.default_rng(derive_seed(0, "sample of an index", self.model.digest))
-            rows = np.sort(random.choice(self.count, size=limit, replace=False))
+        rows = drawn_rows(self.count, limit, self.model)
         labels = np.array([row[0] for row in self._rows("SELECT label FROM items ORDER BY id")], dtype=object)
         return Sample(self.ids[rows], labels[rows].tolist(), np.asarray(self.vectors[rows]))
 

@@ -10,7 +10,6 @@ A writer makes all files of the next generation, then replaces the manifest in o
 last one. Killed at any moment it leaves the old index or the new one; what it began is swept by the next writer.
 """
 
-import json
 import os
 import re
 import sqlite3
@@ -25,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import file_digest
-from ccp_dml.foundation.files import write_text
+from ccp_dml.foundation.files import write_json
 from ccp_dml.foundation.locks import lock
 
 MANIFEST = "manifest.json"
@@ -112,6 +111,12 @@ def read_manifest(folder: Path) -> Manifest:
         raise _damaged(folder, f"{MANIFEST}: {error.strerror}") from None
 
 
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Say which files count, in one step."""
+    write_json(folder / MANIFEST, manifest.model_dump())
+    _to_disk(folder)
+
+
 def check_files(folder: Path, manifest: Manifest) -> None:
     """Compare the files with the manifest: their sizes, and the content of all that a search reads as a whole."""
     for role in ("vectors", "items"):
@@ -192,8 +197,13 @@ class NextGeneration:
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
 
-    def abandon(self) -> None:
-        """Leave things as they were."""
+    def __enter__(self) -> "NextGeneration":
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Leave things as they were if anything went wrong."""
+        if kind is None:
+            return
         sweep(self.folder, self.previous)
         if self.previous is None and not any(self.folder.iterdir()):
             self.folder.rmdir()
@@ -219,8 +229,7 @@ class NextGeneration:
             approximation=approximation,
         )
         _to_disk(self.folder)
-        write_text(self.folder / MANIFEST, json.dumps(manifest.model_dump(), indent=2) + "\n")
-        _to_disk(self.folder)
+        write_manifest(self.folder, manifest)
         sweep(self.folder, manifest)
         return manifest
 

@@ -4,17 +4,16 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from ccp_dml.errors import UserError, listing
-from ccp_dml.foundation.digests import file_digest
 from ccp_dml.serving.listed_images import ListedImage, absolute
 from ccp_dml.serving.model import EmbeddingModel
 from ccp_dml.serving.search import approximate
-from ccp_dml.serving.search.gallery import is_gone, readable_path, refuse_other_model
+from ccp_dml.serving.search.gallery import refuse_other_model
+from ccp_dml.serving.search.index_plan import Changes, Plan, Stored, ToEmbed, plan_addition, stored_items
 from ccp_dml.serving.search.index_store import (
     Manifest,
     NextGeneration,
@@ -27,9 +26,10 @@ from ccp_dml.serving.search.index_store import (
     open_items,
     read_manifest,
     sweep,
+    write_manifest,
 )
-from ccp_dml.serving.search.unfinished_build import UnfinishedBuild, forget_unfinished
-from ccp_dml.serving.search.where import Value, as_sql, parse_where
+from ccp_dml.serving.search.unfinished_build import UnfinishedBuild
+from ccp_dml.serving.search.where import as_sql, parse_where
 
 Report = Callable[[int, int], None]
 """Called with how many images are embedded, and of how many."""
@@ -39,70 +39,6 @@ Known = Mapping[Path, tuple[tuple[int, int], np.ndarray]]
 
 def nobody(done: int, total: int) -> None:
     """Take a report and tell nobody."""
-
-
-@dataclass
-class Changes:
-    """What a writer did, and what it could not do."""
-
-    added: int = 0
-    embedded_again: int = 0
-    moved: int = 0
-    relabelled: int = 0
-    removed: int = 0
-    unchanged: int = 0
-    read: int = 0  # vectors that were given
-    resumed: int = 0  # vectors that a build which did not end had computed
-    missing: list[str] = field(default_factory=list)  # files that are not there
-    broken: list[tuple[str, str]] = field(default_factory=list)  # files that are no readable images, and why
-    exact_again: bool = False  # too few are left for approximate search
-
-    @property
-    def any(self) -> bool:
-        return bool(self.added or self.embedded_again or self.moved or self.relabelled or self.removed)
-
-
-@dataclass(frozen=True)
-class _File:
-    """What tells whether an image has changed."""
-
-    bytes: int
-    mtime_ns: int
-    digest: str
-
-
-@dataclass(frozen=True)
-class _Stored:
-    id: int
-    image: ListedImage
-    file: _File
-
-
-@dataclass(frozen=True)
-class _ToEmbed:
-    image: ListedImage
-    file: _File
-    replaces: int | None = None  # the id under which it is indexed with its old content
-
-
-@dataclass
-class _Plan:
-    """What to do about each image."""
-
-    embed: list[_ToEmbed] = field(default_factory=list)
-    drop: list[int] = field(default_factory=list)
-    rename: list[tuple[int, str]] = field(default_factory=list)
-    touch: list[tuple[int, _File]] = field(default_factory=list)  # the same content with a new time
-    describe: list[tuple[int, ListedImage]] = field(default_factory=list)  # other label or attributes
-
-    def describe_if_other(self, number: int, known: ListedImage, listed: ListedImage) -> None:
-        """Plan to write down what a listing states, if it is not known."""
-        image = known.amended(listed)
-        if (image.label, image.attributes) != (known.label, known.attributes):
-            self.describe.append((number, image))
-
-    def changes_table(self) -> bool:
-        return bool(self.embed or self.drop or self.rename or self.touch or self.describe)
 
 
 def add_images(
@@ -124,35 +60,36 @@ def add_images(
         raise UserError(f"{folder} exists and is no index; choose another folder for --out.")
     with alone_writing(folder):
         previous = _checked_manifest(folder) if is_index(folder) else None
-        pinned = PinnedModel(path=str(model_path.resolve()), name=model.name, digest=model.digest, dim=model.dim)
         if previous is not None:
             refuse_other_model(previous.model, model.digest, str(model_path), str(folder))
         changes = Changes()
-        plan = _plan_addition(_stored_items(folder, previous), images, changes)
-        _write(folder, previous, pinned, plan, model, approximation, changes, report, known)
+        plan = plan_addition(stored_items(folder, previous), images, changes)
+        _embed_and_write(folder, previous, model, model_path, plan, changes, report, approximation, known or {})
         return changes
 
 
-def refresh(folder: Path, model: EmbeddingModel, drop_missing: bool = False, report: Report = nobody) -> Changes:
-    """Look at every indexed file again; embed what has changed, and list, or drop, what is gone."""
+def refresh(
+    folder: Path,
+    model: EmbeddingModel,
+    drop_missing: bool = False,
+    report: Report = nobody,
+    model_path: Path | None = None,
+) -> Changes:
+    """Look at every indexed file again; embed what has changed, and list, or drop, what is gone.
+
+    With `model_path`, the index notes that its model is there now.
+    """
     with alone_writing(folder):
         previous = _checked_manifest(folder)
         refuse_other_model(previous.model, model.digest, model.name, str(folder))
-        changes, plan = Changes(), _Plan()
-        stored = _stored_items(folder, previous)
-        for path, item in stored.items():
-            now = _look_at(path, item, changes)
-            if now is None:
-                continue
-            if now.digest != item.file.digest:
-                plan.embed.append(_ToEmbed(item.image, now, replaces=item.id))
-            else:
-                changes.unchanged += 1
-                plan.touch += [(item.id, now)] if now != item.file else []
+        changes = Changes()
+        stored = stored_items(folder, previous)
+        plan = plan_addition(stored, [item.image for item in stored.values()], changes)
         if drop_missing:
             plan.drop = [stored[path].id for path in changes.missing]
             changes.removed = len(plan.drop)
-        _write(folder, previous, previous.model, plan, model, None, changes, report)
+        path = Path(previous.model.path) if model_path is None else model_path
+        _embed_and_write(folder, previous, model, path, plan, changes, report)
         return changes
 
 
@@ -160,7 +97,7 @@ def remove_images(folder: Path, paths: Iterable[str | Path] = (), where: str | N
     """Remove the images with these paths, those below these folders, and those that satisfy the condition `where`."""
     with alone_writing(folder):
         previous = _checked_manifest(folder)
-        stored = _stored_items(folder, previous)
+        stored = stored_items(folder, previous)
         dropped: set[int] = set()
         for given in paths:
             whole = str(absolute(Path(given)))
@@ -178,8 +115,7 @@ def remove_images(folder: Path, paths: Iterable[str | Path] = (), where: str | N
                 sql, parameters = as_sql(parse_where(where, names))
                 dropped.update(row[0] for row in table.execute(f"SELECT id FROM items WHERE {sql}", parameters))
         changes = Changes(removed=len(dropped), unchanged=len(stored) - len(dropped))
-        if dropped:
-            _write(folder, previous, previous.model, _Plan(drop=sorted(dropped)), None, None, changes)
+        _write(folder, previous, previous.model, Plan(drop=sorted(dropped)), changes)
         return changes
 
 
@@ -196,93 +132,25 @@ def _checked_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _stored_items(folder: Path, manifest: Manifest | None) -> dict[str, _Stored]:
-    """List the images of a generation by path, in the order of ids."""
-    if manifest is None:
-        return {}
-    attributes: dict[int, dict[str, Value]] = {}
-    with closing(open_items(folder, manifest)) as table:
-        for number, name, value in table.execute("SELECT id, name, value FROM attributes"):
-            attributes.setdefault(number, {})[name] = value
-        rows = table.execute("SELECT path, id, label, bytes, mtime_ns, digest FROM items ORDER BY id")
-        return {
-            path: _Stored(number, ListedImage(Path(path), label, attributes.get(number, {})), _File(*file))
-            for path, number, label, *file in rows
-        }
-
-
-def _look_at(path: str, known: _Stored | None, changes: Changes) -> _File | None:
-    """Read a file's size, time and content, the last only if the others differ from what is known; or list why not."""
-    try:
-        status = os.stat(path)
-        if known is not None and (status.st_size, status.st_mtime_ns) == (known.file.bytes, known.file.mtime_ns):
-            return known.file
-        return _File(status.st_size, status.st_mtime_ns, file_digest(Path(path)))
-    except (FileNotFoundError, NotADirectoryError):
-        changes.missing.append(path)
-    except OSError as error:  # it is there, and may be readable another time
-        changes.broken.append((path, error.strerror or str(error)))
-    return None
-
-
-def _plan_addition(stored: dict[str, _Stored], images: Sequence[ListedImage], changes: Changes) -> _Plan:
-    plan = _Plan()
-    by_digest: dict[str, list[str]] = {}
-    for known_path, item in stored.items():
-        by_digest.setdefault(item.file.digest, []).append(known_path)
-    moved_from: set[str] = set()
-    for image in images:
-        path = readable_path(image.path)
-        if path is None:
-            changes.broken.append((ascii(str(image.path)), "its name is not text in UTF-8"))
-            continue
-        known = stored.get(path)
-        now = _look_at(path, known, changes)
-        if now is None:
-            continue
-        if known is not None and known.file.digest == now.digest:
-            changes.unchanged += 1
-            plan.describe_if_other(known.id, known.image, image)
-            plan.touch += [(known.id, now)] if now != known.file else []
-        elif known is not None:
-            plan.embed.append(_ToEmbed(known.image.amended(image), now, replaces=known.id))
-        elif (gone := _gone(by_digest.get(now.digest, []), moved_from)) is not None:
-            moved_from.add(gone)
-            number = stored[gone].id
-            plan.rename.append((number, path))
-            plan.touch.append((number, now))
-            plan.describe_if_other(number, stored[gone].image, image)
-            changes.moved += 1
-        else:
-            plan.embed.append(_ToEmbed(image, now))
-    changes.relabelled = len(plan.describe)
-    return plan
-
-
-def _gone(paths: Sequence[str], taken: set[str]) -> str | None:
-    return next((path for path in paths if path not in taken and is_gone(path)), None)
-
-
-def _write(
+def _embed_and_write(
     folder: Path,
     previous: Manifest | None,
-    pinned: PinnedModel,
-    plan: _Plan,
-    model: EmbeddingModel | None,
-    approximation: approximate.Kind | None,
+    model: EmbeddingModel,
+    model_path: Path,
+    plan: Plan,
     changes: Changes,
-    report: Report = nobody,
+    report: Report,
+    asked: approximate.Kind | None = None,
     known: Known | None = None,
 ) -> None:
-    """Write the next generation, if it differs: what is kept, then what is new, each with the next free id."""
-    if model is None or not plan.embed:
-        _write_generation(folder, previous, pinned, plan, iter(()), approximation, changes)
-        forget_unfinished(folder)
-        return
-    build = UnfinishedBuild(folder, pinned.digest, pinned.dim)
+    """Embed what is planned and write the next generation; what is embedded is kept until that counts."""
+    pinned = PinnedModel(
+        path=str(model_path.expanduser().resolve()), name=model.name, digest=model.digest, dim=model.dim
+    )
+    build = UnfinishedBuild(folder, model.digest, model.dim)
     try:
-        embedded = _embed(model, plan, known or {}, build, changes, report)
-        _write_generation(folder, previous, pinned, plan, embedded, approximation, changes)
+        embedded = _embed(model, plan, known or {}, build, changes, report) if plan.embed else ()
+        _write(folder, previous, pinned, plan, changes, embedded, asked)
     except BaseException:
         if not len(build):
             build.remove()  # there is nothing to go on with
@@ -290,30 +158,28 @@ def _write(
     build.remove()
 
 
-def _write_generation(
+def _write(
     folder: Path,
     previous: Manifest | None,
     pinned: PinnedModel,
-    plan: _Plan,
-    embedded: Iterator[tuple[_ToEmbed, np.ndarray]],
-    approximation: approximate.Kind | None,
+    plan: Plan,
     changes: Changes,
+    embedded: Iterable[tuple[ToEmbed, np.ndarray]] = (),
+    asked: approximate.Kind | None = None,
 ) -> None:
-    if previous is not None and not plan.changes_table() and approximation in (None, _approximation_of(previous)):
-        return
-    generation = NextGeneration(folder, previous)
-    try:
-        _fill(generation, pinned, plan, embedded, approximation, changes)
-    except BaseException:
-        generation.abandon()
-        raise
+    """Write the next generation, if it differs: what is kept, then what is new, each with the next free id."""
+    if previous is None or plan.changes_anything() or asked not in (None, _approximation_of(previous)):
+        with NextGeneration(folder, previous) as generation:
+            _fill(generation, pinned, plan, embedded, asked, changes)
+    elif previous.model != pinned:
+        write_manifest(folder, previous.model_copy(update={"model": pinned}))
 
 
 def _fill(
     generation: NextGeneration,
     pinned: PinnedModel,
-    plan: _Plan,
-    embedded: Iterator[tuple[_ToEmbed, np.ndarray]],
+    plan: Plan,
+    embedded: Iterable[tuple[ToEmbed, np.ndarray]],
     asked: approximate.Kind | None,
     changes: Changes,
 ) -> None:
@@ -328,7 +194,7 @@ def _fill(
         count = len(kept)
         for new, vector in embedded:
             vectors.write(vector.tobytes())
-            _insert(table, next_id, new)
+            _insert(table, Stored(next_id, new.image, new.file))
             next_id, count = next_id + 1, count + 1
             changes.embedded_again += new.replaces is not None
             changes.added += new.replaces is None
@@ -353,30 +219,34 @@ def _approximation_of(manifest: Manifest) -> approximate.Kind | None:
     return None if manifest.approximation is None else manifest.approximation.kind
 
 
-def _change_table(table: sqlite3.Connection, plan: _Plan) -> np.ndarray:
+def _change_table(table: sqlite3.Connection, plan: Plan) -> np.ndarray:
     """Apply the plan to the copied table; return the rows of the old vectors that are kept."""
     ids = np.array([row[0] for row in table.execute("SELECT id FROM items ORDER BY id")], dtype=np.int64)
-    table.executemany("DELETE FROM items WHERE id = ?", [(number,) for number in plan.drop])
-    table.executemany("UPDATE items SET path = ? WHERE id = ?", [(path, number) for number, path in plan.rename])
-    table.executemany(
-        "UPDATE items SET bytes = ?, mtime_ns = ?, digest = ? WHERE id = ?",
-        [(file.bytes, file.mtime_ns, file.digest, number) for number, file in plan.touch],
-    )
-    for number, image in plan.describe:
-        table.execute("UPDATE items SET label = ? WHERE id = ?", (image.label, number))
-        table.execute("DELETE FROM attributes WHERE id = ?", (number,))
-        _insert_attributes(table, number, image)
+    outdated = plan.drop + [item.id for item in plan.amend]
+    table.executemany("DELETE FROM items WHERE id = ?", [(number,) for number in outdated])
+    for item in plan.amend:
+        _insert(table, item)
     return np.flatnonzero(~np.isin(ids, plan.drop))
+
+
+def _insert(table: sqlite3.Connection, item: Stored) -> None:
+    image, file = item.image, item.file
+    table.execute(
+        "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)",
+        (item.id, str(image.path), image.label, file.bytes, file.mtime_ns, file.digest),
+    )
+    attributes = [(item.id, name, value) for name, value in image.attributes.items()]
+    table.executemany("INSERT INTO attributes VALUES (?, ?, ?)", attributes)
 
 
 def _embed(
     model: EmbeddingModel,
-    plan: _Plan,
+    plan: Plan,
     known: Known,
     build: UnfinishedBuild,
     changes: Changes,
     report: Report,
-) -> Iterator[tuple[_ToEmbed, np.ndarray]]:
+) -> Iterator[tuple[ToEmbed, np.ndarray]]:
     """Embed what is planned, plan to drop what it replaces, and give images with their vectors (D,), in order.
 
     What cannot be read is left out of the plan and listed. If it is indexed with its old content, that stays, and with
@@ -396,7 +266,7 @@ def _embed(
         else:
             changes.broken.append((str(new.image.path), reasons[new.file.digest]))
 
-    def vector_of(new: _ToEmbed) -> np.ndarray:
+    def vector_of(new: ToEmbed) -> np.ndarray:
         vector = given.get(new.image.path)
         return build.vector(new.file.digest) if vector is None else model.comparable(vector[None])[0]
 
@@ -404,7 +274,7 @@ def _embed(
     return ((new, vector_of(new)) for new in readable)
 
 
-def _given(new: _ToEmbed, known: Known) -> np.ndarray | None:
+def _given(new: ToEmbed, known: Known) -> np.ndarray | None:
     """Find the vector that was computed of the file as it is now."""
     state, vector = known.get(new.image.path, (None, None))
     return vector if state == (new.file.bytes, new.file.mtime_ns) else None
@@ -429,17 +299,3 @@ def _embed_into(
             report(already + positions[-1] + 1, total)
     content_of = {path: content for content, path in fresh.items()}
     return {content_of[path]: reason for path, reason in model.skipped}
-
-
-def _insert(table: sqlite3.Connection, number: int, new: _ToEmbed) -> None:
-    file = new.file
-    table.execute(
-        "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)",
-        (number, str(new.image.path), new.image.label, file.bytes, file.mtime_ns, file.digest),
-    )
-    _insert_attributes(table, number, new.image)
-
-
-def _insert_attributes(table: sqlite3.Connection, number: int, image: ListedImage) -> None:
-    rows = [(number, name, value) for name, value in image.attributes.items()]
-    table.executemany("INSERT INTO attributes VALUES (?, ?, ?)", rows)

@@ -47,11 +47,6 @@ class UnfinishedBuild:
         self._journal.remove()
 
 
-def forget_unfinished(index: Path) -> None:
-    """Remove what a build left that was killed after its index counted."""
-    BatchJournal(journal_folder(index), 1).remove()
-
-
 def journal_folder(index: Path) -> Path:
     whole = index.resolve()
     return whole.parent / f".{whole.name}.part"

@@ -9,17 +9,16 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import sleep
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from ccp_dml.errors import UserError, first_line, listing
 from ccp_dml.foundation.files import from_json
-from ccp_dml.foundation.randomness import derive_seed
-from ccp_dml.serving.search.gallery import Gallery, Hit, Item, Sample, check_queries, exact_nearest
+from ccp_dml.serving.search.gallery import Gallery, Hit, Item, Sample, check_queries, drawn_rows, exact_nearest
 from ccp_dml.serving.search.index import SearchIndex
 from ccp_dml.serving.search.index_store import PinnedModel, is_index
 from ccp_dml.serving.search.where import Value, as_milvus, parse_where, passed_over
@@ -31,8 +30,7 @@ ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_TEXT = 60_000  # bytes; Milvus stores up to 65,535 in a text
 MOST_RESULTS = 16_384  # what Milvus gives at once
-
-Answer = TypeVar("Answer")
+FIELDS = ["path", "label", "attributes"]
 
 
 @dataclass(frozen=True)
@@ -120,13 +118,13 @@ class MilvusGallery:
             data=[query.tolist() for query in queries],
             limit=min(MOST_RESULTS, max(2 * k, k + 16)),  # more than wanted, as its ties and roundings are not ours
             filter=" and ".join(conditions),
-            output_fields=["vector", "path", "label", "attributes"],
+            output_fields=["vector", *FIELDS],
             search_params={"metric_type": "L2"},
         )
         return [_ranked(query, hits, k) for query, hits in zip(queries, found, strict=True)]
 
     def items(self, ids: Sequence[int]) -> list[Item]:
-        found = {row["id"]: _item(row) for row in self._look_up(ids, ["path", "label", "attributes"])}
+        found = {row["id"]: _item(row) for row in self._look_up(ids, FIELDS)}
         return [found[number] for number in ids]
 
     def vectors_of(self, ids: Sequence[int]) -> np.ndarray:
@@ -135,13 +133,8 @@ class MilvusGallery:
 
     def sample(self, limit: int) -> Sample:
         ids = np.array(sorted(stored_ids(self.client, self.collection, self._next_id)), dtype=np.int64)
-        if len(ids) > limit:
-            random = np.random.default_rng(derive_seed(0, "sample of an index", self.model.digest))
-            ids = ids[np.sort(random.choice(len(ids), size=limit, replace=False))]
-        rows = {row["id"]: row for row in self._look_up(ids.tolist(), ["label", "vector"])}
-        vectors = np.array([rows[number]["vector"] for number in ids.tolist()], dtype=np.float32)
-        labels = [rows[number]["label"] for number in ids.tolist()]
-        return Sample(ids, labels, vectors.reshape(-1, self.model.dim))
+        ids = ids[drawn_rows(len(ids), limit, self.model)]
+        return Sample(ids, [item.label for item in self.items(ids.tolist())], self.vectors_of(ids.tolist()))
 
     def label_counts(self) -> dict[str, int]:
         return dict(self._details()["labels"])
@@ -182,7 +175,7 @@ class Pushed:
     went_on: bool  # an earlier push had been cut off
 
 
-def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | None = None) -> Pushed:
+def push(index: SearchIndex, text: str, report: Callable[[int, int], None] = lambda *_: None) -> Pushed:
     """Make a collection hold exactly what `index` holds.
 
     Only what is missing or differs is sent, batch by batch: a push that was cut off goes on where it stopped, and one
@@ -203,21 +196,20 @@ def push(index: SearchIndex, text: str, report: Callable[[int, int], None] | Non
             f"push to another collection: {address.engine}#OTHER."
         )
     # Before there are images: a collection without a description would be taken for another program's.
-    _make_description(client, name)
+    _make_collection(client, name + ABOUT, 2, ["text"])  # Milvus has no collections without vectors
     _write_about(client, name, index, is_complete=False)
-    _make_collection(client, name, index.model.dim)
+    _make_collection(client, name, index.model.dim, ["path", "label"], with_attributes=True)
     client.load_collection(name)  # an engine that was started again holds it, but answers no question about it
     ids = index.ids.tolist()
     sent, done = 0, 0
     for part in _parts(ids):
         sent += _send(client, name, index, part)
         done += len(part)
-        if report is not None:
-            report(done, len(ids))
+        report(done, len(ids))
     next_id = max(index.manifest.next_id, 0 if header is None else header["next_id"])
     extra = sorted(stored_ids(client, name, next_id) - set(ids))
     for part in _parts(extra):
-        _with_patience(lambda part=part: client.delete(name, filter=f"id in {part}"))  # type: ignore[misc]
+        _with_patience(client.delete, name, filter=f"id in {part}")
     _write_about(client, name, index, is_complete=True)
     client.flush(name)
     client.close()
@@ -260,65 +252,41 @@ def stored_ids(client: Any, name: str, next_id: int) -> set[int]:
     found: set[int] = set()
     for first in range(0, next_id, IDS_PER_QUESTION):
         condition = f"id >= {first} and id < {min(first + IDS_PER_QUESTION, next_id)}"
-        rows = _with_patience(lambda condition=condition: client.query(name, filter=condition, output_fields=["id"]))  # type: ignore[misc]
+        rows = _with_patience(client.query, name, filter=condition, output_fields=["id"])
         found.update(row["id"] for row in rows)
     return found
 
 
 def _send(client: Any, name: str, index: SearchIndex, ids: list[int]) -> int:
     """Send the rows of a batch that the engine does not hold as they are; return how many."""
-    held = {
-        row["id"]: _item(row)
-        for row in _with_patience(
-            lambda: client.query(name, filter=f"id in {ids}", output_fields=["id", "path", "label", "attributes"])
-        )
-    }
+    rows = _with_patience(client.query, name, filter=f"id in {ids}", output_fields=["id", *FIELDS])
+    held = {row["id"]: _item(row) for row in rows}
     wanted = [item for item in index.items(ids) if held.get(item.id) != item]  # an id's vector never changes
     if wanted:
         vectors = index.vectors_of([item.id for item in wanted])
-        rows = [
-            {
-                "id": item.id,
-                "vector": vector.tolist(),
-                "path": item.path,
-                "label": item.label,
-                "attributes": item.attributes,
-            }
-            for item, vector in zip(wanted, vectors, strict=True)
-        ]
-        _with_patience(lambda: client.upsert(name, rows))
+        new = [asdict(item) | {"vector": vector.tolist()} for item, vector in zip(wanted, vectors, strict=True)]
+        _with_patience(client.upsert, name, new)
     return len(wanted)
 
 
-def _make_collection(client: Any, name: str, dim: int) -> None:
-    """Make the collection of images, unless there is one."""
+def _make_collection(
+    client: Any, collection: str, dim: int, texts: Sequence[str], with_attributes: bool = False
+) -> None:
+    """Make a collection of vectors with these texts, of which a label may be missing, unless there is one."""
     from pymilvus import DataType
 
+    if collection in client.list_collections():
+        return
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
     schema.add_field("id", DataType.INT64, is_primary=True)
     schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
-    schema.add_field("path", DataType.VARCHAR, max_length=65_535)
-    schema.add_field("label", DataType.VARCHAR, max_length=65_535, nullable=True)
-    schema.add_field("attributes", DataType.JSON)
-    _create(client, name, schema)
-
-
-def _make_description(client: Any, name: str) -> None:
-    """Make the collection that describes the images, unless there is one."""
-    from pymilvus import DataType
-
-    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
-    schema.add_field("id", DataType.INT64, is_primary=True)
-    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=2)  # Milvus has no collections without vectors
-    schema.add_field("text", DataType.VARCHAR, max_length=65_535)
-    _create(client, name + ABOUT, schema)
-
-
-def _create(client: Any, collection: str, schema: Any) -> None:
-    if collection not in client.list_collections():
-        how = client.prepare_index_params()
-        how.add_index("vector", index_type="FLAT", metric_type="L2")
-        client.create_collection(collection, schema=schema, index_params=how, consistency_level="Strong")
+    for name in texts:
+        schema.add_field(name, DataType.VARCHAR, max_length=65_535, nullable=name == "label")
+    if with_attributes:
+        schema.add_field("attributes", DataType.JSON)
+    how = client.prepare_index_params()
+    how.add_index("vector", index_type="FLAT", metric_type="L2")
+    client.create_collection(collection, schema=schema, index_params=how, consistency_level="Strong")
 
 
 def _write_about(client: Any, name: str, index: SearchIndex, is_complete: bool) -> None:
@@ -335,7 +303,7 @@ def _write_about(client: Any, name: str, index: SearchIndex, is_complete: bool) 
     }
     texts = [json.dumps(header), *pieces]
     rows = [{"id": number, "vector": [0.0, 0.0], "text": piece} for number, piece in enumerate(texts)]
-    _with_patience(lambda: client.upsert(name + ABOUT, rows))
+    _with_patience(client.upsert, name + ABOUT, rows)
 
 
 def _ranked(query: np.ndarray, hits: Sequence[Any], k: int) -> list[Hit]:
@@ -349,11 +317,11 @@ def _item(row: dict[str, Any]) -> Item:
     return Item(row["id"], row["path"], row["label"], row["attributes"] or {})
 
 
-def _with_patience(call: Callable[[], Answer]) -> Answer:
+def _with_patience(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Call, and call again after growing pauses if the engine does not answer; all our calls may be repeated."""
     for attempt in range(ATTEMPTS):
         try:
-            return call()
+            return call(*arguments, **options)
         except Exception as error:  # of gRPC or of pymilvus
             if attempt == ATTEMPTS - 1:
                 raise UserError(

@@ -13,9 +13,10 @@ Nothing a user writes becomes part of a statement: SQLite gets values and names 
 takes no parameters everywhere, texts are quoted and control characters refused.
 """
 
+import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NoReturn
@@ -32,7 +33,8 @@ _TOKEN = re.compile(
     r"""\s*(?:
       (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     | (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
-    | (?P<sign><=|>=|!=|<>|==|=|<|>|\(|\)|,)
+    | (?P<comparison><=|>=|!=|<>|==|=|<|>)
+    | (?P<sign>[(),])
     | (?P<name>`[^`]+`|[^\W\d][\w.-]*)
     )""",
     re.VERBOSE,
@@ -54,13 +56,6 @@ class Junction:
 
 
 Condition = Comparison | Junction
-
-
-@dataclass(frozen=True)
-class _Token:
-    kind: str
-    text: str
-    place: int
 
 
 def parse_where(text: str, attributes: Sequence[str] | None = None) -> Condition:
@@ -155,13 +150,6 @@ def _by_type(values: Sequence[Value]) -> tuple[list[Value], list[Value]]:
     return texts, [value for value in values if not isinstance(value, str)]
 
 
-def _as_stored(name: str, value: Value) -> Value:
-    """Spell a path as indexes have it, from the root; results show it from the present folder on."""
-    if COLUMNS.get(name) != "path" or not isinstance(value, str):
-        return value
-    return os.path.abspath(os.path.expanduser(value))
-
-
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -179,20 +167,23 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = self._split()
-        self.place = 0
+        self.tokens = _tokens(text)  # (kind, text, place) of each; the last is the end
+        self.next = 0
         self.depth = 0
 
     def whole(self) -> Condition:
-        condition = self.junction()
-        if self.peek() is not None:
+        condition = self.any_of()
+        if self.kind != "end":
             self.fail("`and`, `or` or the end")
         return condition
 
-    def junction(self, word: str = "or") -> Condition:
-        parts = [self.junction("and") if word == "or" else self.part()]
-        while self.take_word(word):
-            parts.append(self.junction("and") if word == "or" else self.part())
+    def any_of(self) -> Condition:
+        return self.joined("or", lambda: self.joined("and", self.part))
+
+    def joined(self, word: str, read: Callable[[], Condition]) -> Condition:
+        parts = [read()]
+        while self.take("name", word):
+            parts.append(read())
         return parts[0] if len(parts) == 1 else Junction(word, tuple(parts))
 
     def part(self) -> Condition:
@@ -201,79 +192,76 @@ class _Reader:
         self.depth += 1
         if self.depth > MOST_PARTS:
             self.fail("fewer brackets")
-        inner = self.junction()
+        inner = self.any_of()
         self.depth -= 1
         self.need(")")
         return inner
 
     def comparison(self) -> Comparison:
-        token = self.peek()
-        if token is None or token.kind != "name":
-            self.fail("the name of an attribute")
-        self.place += 1
-        name = token.text.strip("`")
-        if self.take_word("in"):
+        name = self.read(("name",), "the name of an attribute").strip("`")
+        if self.take("name", "in"):
             self.need("(")
-            values = [self.value()]
+            values = [self.value(name)]
             while self.take("sign", ","):
-                values.append(self.value())
+                values.append(self.value(name))
             self.need(")")
-            return Comparison(name, "in", tuple(_as_stored(name, value) for value in values))
-        sign = self.peek()
-        if sign is None or sign.kind != "sign" or sign.text in "(),":
-            self.fail("one of = != < <= > >= in")
-        self.place += 1
-        return Comparison(name, _SAME_SIGN.get(sign.text, sign.text), (_as_stored(name, self.value()),))
+            return Comparison(name, "in", tuple(values))
+        sign = self.read(("comparison",), "one of = != < <= > >= in")
+        return Comparison(name, _SAME_SIGN.get(sign, sign), (self.value(name),))
 
-    def value(self) -> Value:
-        token = self.peek()
-        if token is None or token.kind not in ("text", "number"):
-            self.fail('a text in quotes, such as "wren", or a number')
-        self.place += 1
-        if token.kind == "text":
-            return re.sub(r"\\(.)", r"\1", token.text[1:-1])
-        number = float(token.text)
-        if number in (float("inf"), float("-inf")):
+    def value(self, name: str) -> Value:
+        """Read what `name` is compared with."""
+        is_text = self.kind == "text"
+        token = self.read(("text", "number"), 'a text in quotes, such as "wren", or a number')
+        if is_text:
+            text = re.sub(r"\\(.)", r"\1", token[1:-1])
+            # Indexes have paths from the root, results show them from the present folder on.
+            return os.path.abspath(os.path.expanduser(text)) if COLUMNS.get(name) == "path" else text
+        number = float(token)
+        if math.isinf(number):
             self.fail("a smaller number")
         return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
-    def peek(self) -> _Token | None:
-        return self.tokens[self.place] if self.place < len(self.tokens) else None
+    @property
+    def kind(self) -> str:
+        return self.tokens[self.next][0]
+
+    def read(self, kinds: Sequence[str], wanted: str) -> str:
+        """Give the text of the next token, which must be of one of these kinds, and go on."""
+        if self.kind not in kinds:
+            self.fail(wanted)
+        self.next += 1
+        return self.tokens[self.next - 1][1]
 
     def take(self, kind: str, text: str) -> bool:
-        token = self.peek()
-        if token is None or token.kind != kind or token.text.lower() != text:
-            return False
-        self.place += 1
-        return True
-
-    def take_word(self, word: str) -> bool:
-        return self.take("name", word)
+        """Go on if the next token is this one."""
+        found = self.kind == kind and self.tokens[self.next][1].lower() == text
+        self.next += found
+        return found
 
     def need(self, sign: str) -> None:
         if not self.take("sign", sign):
             self.fail(f"`{sign}`")
 
     def fail(self, wanted: str) -> NoReturn:
-        token = self.peek()
-        found = "it ends" if token is None else f"there stands {token.text}"
-        place = len(self.text) if token is None else token.place
+        kind, text, place = self.tokens[self.next]
+        found = "it ends" if kind == "end" else f"there stands {text}"
         raise UserError(
             f"The condition {self.text!r} cannot be read: at character {place + 1} {wanted} is expected, but {found}. "
             'Example: species = "wren" and year >= 2020'
         )
 
-    def _split(self) -> list[_Token]:
-        tokens, place = [], 0
-        text = self.text.rstrip()
-        while place < len(text):
-            match = _TOKEN.match(text, place)
-            if match is None or match.lastgroup is None:
-                rest = text[place:].lstrip()
-                raise UserError(
-                    f"The condition {self.text!r} cannot be read from {rest[:20]!r} on. Put texts in quotes, and names "
-                    'with spaces in backquotes. Example: species = "wren" and year >= 2020'
-                )
-            tokens.append(_Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
-            place = match.end()
-        return tokens
+
+def _tokens(text: str) -> list[tuple[str, str, int]]:
+    """Split a condition into (kind, text, place), with an end."""
+    tokens, place = [], 0
+    while place < len(text.rstrip()):
+        match = _TOKEN.match(text, place)
+        if match is None or match.lastgroup is None:
+            raise UserError(
+                f"The condition {text!r} cannot be read from {text[place:].strip()[:20]!r} on. Put texts in quotes, "
+                'and names with spaces in backquotes. Example: species = "wren" and year >= 2020'
+            )
+        tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
+        place = match.end()
+    return [*tokens, ("end", "", len(text))]

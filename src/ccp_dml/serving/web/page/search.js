@@ -3,6 +3,7 @@
 import { IndexMap } from "./map.js";
 
 const get = (id) => document.getElementById(id);
+const EMPTY = "This index is empty: add images with `ccp index`, and start the server again.";
 const state = { facts: null, query: null, results: [], map: null, search: 0 };
 
 function make(tag, classes = "", text = null) {
@@ -78,7 +79,10 @@ async function search() {
     state.map?.mark(state.query.id, state.results.map((result) => result.id));
     get("results").dataset.milliseconds = Math.round(performance.now() - begun);
   } catch (error) {
-    if (number === state.search) say(error.message, true);
+    if (number !== state.search) return;
+    state.results = []; // those of an earlier search would pass for this one's
+    showResults();
+    say(error.message, true);
   }
 }
 
@@ -152,7 +156,7 @@ function showResults() {
     item.dataset.distance = result.distance;
     list.append(item);
   }
-  if (!state.results.length) say("No image fits these conditions.");
+  if (!state.results.length) say(state.facts.count ? "No image fits these conditions." : EMPTY);
   drawLine();
 }
 
@@ -166,6 +170,7 @@ function drawLine() {
   const threshold = state.facts.thresholds[get("rate").value];
   const axis = get("axis");
   get("ruler").hidden = !state.results.length;
+  get("rate-box").hidden = !threshold || !state.results.length;
   axis.replaceChildren();
   get("results").querySelector(".line")?.remove();
   const items = [...get("results").children];
@@ -322,12 +327,11 @@ function fillIn(facts) {
     const slider = get("rate");
     slider.max = facts.thresholds.length - 1;
     slider.value = facts.thresholds.findIndex((one) => one.certified); // the only one that was measured on test classes
-    get("rate-box").hidden = false;
-    drawLine();
   }
 }
 
 async function offerStart() {
+  if (!state.facts.count) return say(EMPTY);
   const { ids, labels, classes } = await ask("/index/map");
   const step = Math.max(1, Math.floor(ids.length / 24));
   get("summary").textContent = "Drop a picture, or start from one of these:";
@@ -369,7 +373,7 @@ function listen() {
     if (event.target.matches("input[type=text], select") || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/") { event.preventDefault(); get("file").click(); }
     const step = { "[": -1, "]": 1 }[event.key];
-    if (step) { get("rate").value = +get("rate").value + step; drawLine(); }
+    if (step && state.results.length) { get("rate").value = +get("rate").value + step; drawLine(); }
   });
   window.addEventListener("popstate", () => openHash());
 }
