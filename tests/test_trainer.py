@@ -157,7 +157,7 @@ def test_nan_stops_the_run_with_the_step_and_spares_what_was_saved(poison):
         after_evaluation=lambda evaluation: saved.append(evaluation.step),
     )
     projections = IterativeProjections(trainer.network, trainer.solve, patience=None)
-    with pytest.raises(NonFiniteError, match=rf"Step {poison}: the embeddings is not finite"):
+    with pytest.raises(NonFiniteError, match=rf"Step {poison}: the embeddings are not finite"):
         projections.run()
     assert saved == [4]
 

@@ -216,10 +216,10 @@ class Trainer:
         if finite.all():
             return
         row = int((~finite.all(dim=1)).int().argmax())
-        name = ("embeddings", "loss", "gradient norm")[int((~finite[row]).int().argmax())]
+        what = ("embeddings are", "loss is", "gradient norm is")[int((~finite[row]).int().argmax())]
         embeddings, loss, norm = history[row].tolist()
         raise NonFiniteError(
-            f"Step {first + row + 1}: the {name} is not finite (largest embedding entry {embeddings:.4g}, "
+            f"Step {first + row + 1}: the {what} not finite (largest embedding entry {embeddings:.4g}, "
             f"loss {loss:.4g}, gradient norm {norm:.4g})."
         )
 

@@ -165,6 +165,13 @@ def test_a_run_is_not_resumed_in_another_precision(frozen_settings, tmp_path):
         Logbook.reopen(tmp_path / "run").continue_with(frozen_settings("model.feature_precision=half"))
 
 
+def test_a_run_that_is_resumed_as_another_method_is_told_which_loss_it_has(frozen_settings, tmp_path):
+    trained(frozen_settings(), tmp_path / "run")
+    other = frozen_settings("ccp.balance=7", "loss.name=ms")
+    with pytest.raises(UserError, match=r"was started with loss\.name = 'c2', not 'ms'"):
+        Logbook.reopen(tmp_path / "run").continue_with(other)
+
+
 def test_a_run_of_a_version_without_the_precision_is_still_known(frozen_settings, tmp_path):
     config = frozen_settings("model.feature_precision=half", "ccp.balance=3")  # as they were then
     trained(config, tmp_path / "run")

@@ -198,14 +198,14 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
 
     run, problems = RunFolder.read(folder), counted(result["problems"], "problem")
     if (test := result["test"]) is None:
-        text = f"{result['steps']} steps, {problems}. No score was measured: {no_score_text(run)}"
+        text = f"{result['steps']:,} steps, {problems}. No score was measured: {no_score_text(run)}"
         out.print(text, soft_wrap=True)
     else:
         out.print(comparison_table([run]))
         out.print(
-            f"{test['queries']} test queries"
+            f"{test['queries']:,} test queries"
             + (f" ({test['skipped']} more have no true reference and are left out)" if test.get("skipped") else "")
-            + f", best evaluation at step {result['best_step']} of {result['steps']}, {problems}.",
+            + f", best evaluation at step {result['best_step']:,} of {result['steps']:,}, {problems}.",
         )
     if (helped := help_text(run)) is not None:
         out.print(helped, style="yellow" if did_harm(run) else None, soft_wrap=True)

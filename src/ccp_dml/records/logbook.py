@@ -47,6 +47,9 @@ is scored. None of them changes what a step computes."""
 WHERE_DATA_ARE = frozenset({"data.root", "data.path"})
 """Keys that a resumed run may set anew, too: data may move, and a digest tells whether they are still the same."""
 
+WHAT_IS_TRAINED = ("data.name", "loss.name", "ccp.mode", "model.backbone")
+"""Keys that are named before others where two configurations differ: the others follow from them."""
+
 WHERE_FILES_ARE = WHERE_DATA_ARE | {"model.weights"}
 
 WHAT_IS_TESTED = (
@@ -259,7 +262,8 @@ class Logbook:
         began_with = self.config()
         before, after = dict(flatten(began_with.as_tables())), dict(flatten(wanted.as_tables()))
         self.refuse_other_code(wanted)
-        for key, old, new in differing(before, after, but_for=MAY_CHANGE | WHERE_DATA_ARE):
+        changes = differing(before, after, but_for=MAY_CHANGE | WHERE_DATA_ARE)
+        for key, old, new in sorted(changes, key=lambda change: change[0] not in WHAT_IS_TRAINED):
             if key in code_copies.GROUPS and code_copies.same_class(old, new):
                 continue  # the file has moved
             raise UserError(

@@ -25,6 +25,7 @@ from ccp_dml.foundation import own_code
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.records import layout
 from ccp_dml.records.evaluation_log import Row
+from ccp_dml.records.logbook import WHAT_IS_TRAINED
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.words import method_text
 from ccp_dml.runs.arguments import complete
@@ -178,16 +179,12 @@ def fitting_batch(config: Config, learned: int, written: Collection[str]) -> dic
     return batch
 
 
-SAME = ("data.name", "loss.name", "ccp.mode", "model.backbone")
-"""What recipes beside `--final RUN` must not choose otherwise than the run did."""
-
-
 def final_config(run: Path, recipes: Sequence[str], settings: Sequence[str], seed: int | None) -> Config:
     """Take the configuration of `run` for a training on every class; recipes may name what it was, and nothing else."""
     found = final_settings(run)
     config = resolve([str(run / layout.CONFIG)], [*found, *settings], seed).config
     values, named = dict(flatten(config.as_tables())), resolve(recipes)
-    for key in SAME:
+    for key in WHAT_IS_TRAINED:
         other = dict(flatten(named.config.as_tables())).get(key)
         if key in named.origins and other != values.get(key):
             raise UserError(

@@ -126,8 +126,8 @@ def no_score_text(run: RunFolder) -> str | None:
     """Say why a run has no score of unseen classes; None if it has one, or may still get one."""
     if run.settings().get("protocol.hold_out") == "nothing":
         return (
-            "Every class trained, those of the test half, too; the run that it was made from tells how good its "
-            "settings are. Curves show classes that train."
+            "Every class was trained on, those of the test half included, so that none is left to measure a score on. "
+            "The run that this one was made from tells how good its settings are. Curves show classes that train."
         )
     if run.result is not None and run.result.get("test") is None:
         return "No class was left to test on (data.test_share=0)."

@@ -105,7 +105,7 @@ def training_lines(run: RunFolder) -> list[str]:
     if protocol["hold_out"] == "nothing":
         return [
             *lines,
-            "Every class trained, those of the test half, too: no score was measured, and nothing selected.",
+            "Every class was trained on, those of the test half included: no score was measured, and nothing selected.",
         ]
     chosen = "the test half" if protocol["select_on"] == "test" else f"held-out {protocol['hold_out']}"
     lines.append(f"The best step was chosen on {chosen} (fold {protocol['fold']} of {protocol['folds']}).")
