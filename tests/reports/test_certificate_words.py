@@ -1,5 +1,6 @@
 """A certificate in sentences and rows, the same on pages and on the terminal."""
 
+import pytest
 from support.made_up_certificates import certificate_of
 
 from ccp_dml.reports import certificate_words
@@ -50,3 +51,16 @@ def test_the_sentences_name_threshold_and_confidence() -> None:
     assert certificate_words.threshold_text(certificate).startswith("To match at most 2")
     assert "beta = 0.6" in certificate_words.constraint_text(certificate)
     assert "90 %" in certificate_words.confidence_text(certificate)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.5, 0.75, "95 % interval 0.5 to 0.75"),
+        (None, 0.75, "at most 0.75 with 95 % confidence; the pairs are too few for the other end"),
+        (0.5, None, "at least 0.5 with 95 % confidence; the pairs are too few for the other end"),
+        (None, None, "the pairs are too few for an interval"),
+    ],
+)
+def test_an_end_that_few_pairs_cannot_bound_is_named(low: float | None, high: float | None, said: str) -> None:
+    assert certificate_words.distance_interval_text({"low": low, "high": high}, "95 %") == said

@@ -69,11 +69,11 @@ def threshold_text(certificate: Certificate) -> str:
                 "that were drawn are all of one class; ask for more --pairs."
             )
         return "No threshold could be chosen, as the validation images are all of one class."
-    interval, sure = threshold["interval"], confidence_text(certificate)
-    low, high = (MISSING if interval[end] is None else f"{interval[end]:.4g}" for end in ("low", "high"))
+    interval = threshold["interval"]
     text = (
         f"To match at most {100 * threshold['wanted']:g} % of different images falsely, call two images a match up to "
-        f"the distance {threshold['beta']:.4g} ({sure} interval {low} to {high}), as measured on "
+        f"the distance {threshold['beta']:.4g} "
+        f"({distance_interval_text(interval, confidence_text(certificate))}), as measured on "
         f"{set_names(certificate)['validation']}."
     )
     if interval["low"] is not None:
@@ -149,6 +149,17 @@ def notes(certificate: Certificate) -> list[str]:
 def confidence_text(certificate: Certificate) -> str:
     """Write the confidence of all intervals, for example "95 %"."""
     return f"{100 * certificate['terms']['confidence']:g} %"
+
+
+def distance_interval_text(interval: dict[str, float | None], sure: str) -> str:
+    """Write the interval of a distance, for example "95 % interval 0.81 to 0.86", and which end is unknown."""
+    low, high = (None if interval[end] is None else f"{interval[end]:.4g}" for end in ("low", "high"))
+    if low and high:
+        return f"{sure} interval {low} to {high}"
+    if low or high:
+        known = f"at least {low}" if low else f"at most {high}"
+        return f"{known} with {sure} confidence; the pairs are too few for the other end"
+    return "the pairs are too few for an interval"
 
 
 def interval_text(measured: dict[str, Any]) -> str:
