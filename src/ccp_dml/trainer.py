@@ -182,8 +182,9 @@ class Trainer:
         alone = self.processes.count == 1
         with nullcontext() if alone else drawing_alike(self.fabric.device, "loss", self.step):  # of one batch, one loss
             loss = self.objective(embeddings, labels)
-        for value in (*self.trained, *self.divided):
-            value.grad = None  # as `zero_grad` does, which takes as long as a small layer
+        for group in self.inner_optimizer.param_groups:
+            for value in group["params"]:
+                value.grad = None  # as `zero_grad` does, which takes as long as a small layer
         self.fabric.backward(loss)
         self.fabric.strategy.precision.unscale_gradients(self.inner_optimizer)  # only in 16-mixed
         if self.step < self.warm_up_steps:
