@@ -39,7 +39,7 @@ def test_the_page_says_what_the_certificate_says(certified: Callable[..., Path])
     certificate = certificate_of(0.4)
     page, text = section(certified(certificate))
     threshold = certificate["threshold"]
-    assert f"up to the distance {threshold['beta']:.4g} (90 % interval" in text
+    assert f"up to the distance {threshold['beta']:.4g} (at most {threshold['interval']['high']:.4g} with 90 %" in text
     assert "Two images of one class should be closer than beta = 0.6" in text
     for row in certificate_words.violation_rows(certificate):
         cells = (row.group, row.kind, row.estimate, row.of_images, row.image_pairs, row.of_classes, row.class_pairs)
