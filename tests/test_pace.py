@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ccp_dml.pace import Pace, Patience, measure_drift
+from ccp_dml.pace import Drift, Pace, Patience, measure_drift
 
 
 def test_used_up_after_limit_evaluations_without_improvement():
@@ -73,7 +73,27 @@ def test_drift_is_measured_where_the_loss_measures():
     assert measure_drift(placed, proxies, present, "l2").of_proxies == pytest.approx(2**0.5 / 2)  # the second only grew
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"check_every": 0}, {"at_least": -1}, {"staleness": 0.0}])
+@pytest.mark.parametrize(
+    ("pace", "embeddings", "proxies", "radius", "over"),
+    [
+        (Pace(behind=0.5), 0.6, 0.1, 1.0, True),
+        (Pace(behind=0.5), 0.6, 0.29, 1.0, True),
+        (Pace(behind=0.5), 0.6, 0.3, 1.0, False),  # half as far as their images: they keep up
+        (Pace(behind=0.5), 0.5, 0.0, 1.0, False),  # nobody has moved much
+        (Pace(behind=0.5), 0.5, 0.0, 0.9, True),
+        (Pace(behind=0.5), 0.6, 0.0, 0.0, False),  # every image of the pool is a proxy: nothing to measure by
+        (Pace(staleness=0.5), 0.6, 0.9, 1.0, True),  # stale, though they moved themselves
+        (Pace(), 9.0, 0.0, 1.0, False),
+    ],
+)
+def test_proxies_that_do_not_keep_up_with_their_images_are_left_behind(pace, embeddings, proxies, radius, over):
+    drift = Drift(staleness=0.7, of_embeddings=embeddings, of_proxies=proxies)
+    assert pace.wants_new_proxies(drift, radius) == over
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"check_every": 0}, {"at_least": -1}, {"staleness": 0.0}, {"behind": 0.0}]
+)
 def test_a_pace_that_would_never_end_or_never_begin_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Pace(**wrong)

@@ -278,15 +278,16 @@ def test_proxies_without_a_pool_are_refused():
 class PacedScript(Script):
     """Takes one step at a time and evaluates after every fourth; the network walks away from its proxies' images."""
 
-    def __init__(self, scores, **options):
+    def __init__(self, scores, proxies_follow=True, **options):
         super().__init__(scores, embed_origins=self.embed_origins, **options)
         self.looks = 0
+        self.proxies_follow = proxies_follow
 
     def solve(self, projections):
         while projections.problem_open:
             with torch.no_grad():
                 self.network.weight += 1
-                projections.proxies.vectors += 1
+                projections.proxies.vectors += 1 if self.proxies_follow else 0
             projections.count_step()
             if projections.steps % 4 == 0:
                 self.events.append((projections.problem, projections.steps))
@@ -335,6 +336,15 @@ def test_stale_proxies_end_a_problem_at_a_multiple_of_the_covering_radius(thresh
     script.projections.run()
     assert [start.covering_radius for start in script.projections.starts] == pytest.approx([0.1] * len(starts))
     assert [start.step for start in script.projections.starts] == starts
+
+
+@pytest.mark.parametrize(("proxies_follow", "starts"), [(False, [0, 3, 6]), (True, [0])])
+def test_a_problem_ends_when_its_proxies_are_left_behind_but_not_while_they_keep_up(proxies_follow, starts):
+    pace = Pace(behind=1.4, check_every=1)
+    script = PacedScript([0.1, 0.2], proxies_follow, pace=pace, patience=3, max_evaluations=2)
+    script.projections.run()
+    assert [start.step for start in script.projections.starts] == starts
+    assert script.looks == 8 + 2  # after each step, and at the evaluations
 
 
 def test_a_problem_lasts_at_least_as_long_as_its_pool_is_worth():
@@ -406,12 +416,13 @@ def test_problems_without_proxies_are_resumed_where_they_were(stop):
     assert first.events + second.events == whole.events
 
 
-def test_a_pace_by_staleness_needs_the_images():
+@pytest.mark.parametrize("pace", [Pace(staleness=1.0), Pace(behind=1.0)])
+def test_a_pace_that_watches_proxies_needs_their_images(pace):
     with pytest.raises(ValueError, match="embed_origins"):
-        IterativeProjections(nn.Linear(1, 1), print, pace=Pace(staleness=1.0))
+        IterativeProjections(nn.Linear(1, 1), print, pace=pace)
 
 
-@pytest.mark.parametrize("pace", [Pace(steps=6), Pace(staleness=2.4, check_every=1)])
+@pytest.mark.parametrize("pace", [Pace(steps=6), Pace(staleness=2.4, check_every=1), Pace(behind=2.4, check_every=1)])
 @pytest.mark.parametrize("stop", [1, 2, 3, 4])
 def test_resuming_a_paced_run_after_any_evaluation_gives_the_same_events(stop, pace):
     scores = [0.1, 0.3, 0.2, 0.3, 0.25]

@@ -1,4 +1,4 @@
-"""When a problem ends: validation has stalled, its steps are used up, or its proxies are stale."""
+"""When a problem ends: validation has stalled, its steps are used up, or its proxies are stale or left behind."""
 
 from dataclasses import asdict, dataclass
 from math import inf
@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from ccp_dml.functional.distances import NORMALISERS
+
+KEEPS_UP = 0.5  # proxies that move this part of what their images move, or more, follow the network by learning
 
 
 @dataclass
@@ -66,12 +68,17 @@ class Pace:
         staleness: a problem ends when the mean distance between proxies and the present embeddings of their images
             exceeds this multiple of the covering radius that the proxies had when they were chosen. None: never.
             A multiple above 1 is hardly ever reached by proxies that are trained until they coalesce.
+        behind: a problem ends when its proxies are left behind: the images they were taken from have moved by this
+            multiple of the covering radius, and they themselves by less than half as much. Proxies that learn fast
+            enough are never left behind, nor are those that every image of a pool became, with a radius of 0. None:
+            nobody looks.
         at_least: steps that a problem lasts however stale its proxies are: choosing new ones has a price, too.
         check_every: steps between two looks at the staleness.
     """
 
     steps: int | None = None
     staleness: float | None = None
+    behind: float | None = None
     at_least: int = 0
     check_every: int = 10
 
@@ -81,8 +88,20 @@ class Pace:
                 "a problem lasts one step or more, and so does the time between two looks; got "
                 f"steps={self.steps}, at_least={self.at_least}, check_every={self.check_every}"
             )
-        if self.staleness is not None and not self.staleness > 0:
-            raise ValueError(f"staleness is a multiple of the covering radius above 0, got {self.staleness}")
+        for name, multiple in (("staleness", self.staleness), ("behind", self.behind)):
+            if multiple is not None and not multiple > 0:
+                raise ValueError(f"{name} is a multiple of the covering radius above 0, got {multiple}")
+
+    @property
+    def watches_proxies(self) -> bool:
+        """Tell whether what proxies do can end a problem, so that somebody must look at them."""
+        return self.staleness is not None or self.behind is not None
+
+    def wants_new_proxies(self, drift: "Drift", covering_radius: float) -> bool:
+        """Decide by a look at the proxies whether their problem is over."""
+        stale = self.staleness is not None and drift.staleness > self.staleness * covering_radius
+        moved = self.behind is not None and drift.of_embeddings > self.behind * covering_radius > 0
+        return stale or (moved and not drift.proxies_keep_up)
 
 
 @dataclass(frozen=True)
@@ -92,6 +111,11 @@ class Drift:
     staleness: float  # from a proxy to where the network now embeds the image that it was taken from
     of_embeddings: float  # from where a proxy was placed to where the network now embeds its image
     of_proxies: float  # from where a proxy was placed to where training has moved it
+
+    @property
+    def proxies_keep_up(self) -> bool:
+        """Tell whether proxies follow the network by learning."""
+        return self.of_proxies >= KEEPS_UP * self.of_embeddings
 
 
 @torch.no_grad()

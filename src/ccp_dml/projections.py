@@ -109,8 +109,8 @@ class IterativeProjections:
             raise ValueError("proxies and embed_pool belong together: give both, or neither")
         self.network, self.solve = network, solve
         self.pace = Pace() if pace is None else pace
-        if self.pace.staleness is not None and embed_origins is None:
-            raise ValueError("a pace by staleness needs embed_origins, which shows the proxies' images again")
+        if self.pace.watches_proxies and embed_origins is None:
+            raise ValueError("a pace that watches proxies needs embed_origins, which shows their images again")
         self.proxies, self.pull, self.embed_pool, self.embed_origins = proxies, pull, embed_pool, embed_origins
         self.rewind, self.space, self.seed, self.processes = rewind, space, seed, processes
         self.keep_last = keep_last
@@ -234,10 +234,9 @@ class IterativeProjections:
         pace = self.pace
         if pace.steps is not None and self.steps_of_problem >= pace.steps:
             return True
-        if pace.staleness is None or self.drift is None or self.covering_radius is None:
+        if self.drift is None or self.covering_radius is None or self.steps_of_problem < pace.at_least:
             return False
-        too_soon = self.steps_of_problem < pace.at_least
-        return not too_soon and self.drift.staleness > pace.staleness * self.covering_radius
+        return pace.wants_new_proxies(self.drift, self.covering_radius)
 
     @property
     def finished(self) -> bool:
@@ -248,7 +247,7 @@ class IterativeProjections:
         """Take note of a training step, and look at the proxies where the pace asks for it."""
         self.steps += 1
         waited = self.steps_of_problem - self.pace.at_least
-        if self.pace.staleness is not None and waited >= 0 and waited % self.pace.check_every == 0:
+        if self.pace.watches_proxies and waited >= 0 and waited % self.pace.check_every == 0:
             self.look_at_proxies()
 
     def look_at_proxies(self) -> None:
@@ -276,7 +275,7 @@ class IterativeProjections:
         score = float(score)  # a number of NumPy would end up in checkpoints, which are read without unpickling
         if math.isnan(score):
             raise NonFiniteError(f"Evaluation {self.evaluations + 1}: the validation score is NaN.")
-        paced = self.pace.steps is not None or self.pace.staleness is not None
+        paced = self.pace.steps is not None or self.pace.watches_proxies
         if paced and self.steps == 0:
             raise ValueError("the pace ends problems by their steps: call `count_step` after each step")
         self.evaluations += 1

@@ -208,7 +208,8 @@ def test_nothing_is_wound_back_after_a_number_of_steps():
 
 
 def test_settings_of_a_pace_are_read_where_it_is_chosen():
-    check("cub c2-ccp", "ccp.until=stale", "ccp.staleness=1", "ccp.check_every=1")
+    for pace in ("behind", "stale"):
+        check("cub c2-ccp", f"ccp.until={pace}", "ccp.staleness=1", "ccp.check_every=1")
     check("cub c2-ccp", "ccp.until=steps", "ccp.steps_per_problem=1")
 
 

@@ -96,7 +96,8 @@ def test_a_baseline_is_ccp_without_proxies_and_pull(assemble):
     assert one_problem.trainer.pull is None
     for baseline in (plain, one_problem):
         pace = baseline.projections.pace
-        assert (pace.steps, pace.staleness) == (None, None), "nothing but the run's own end ends its problem"
+        assert pace.steps is None, "nothing but the run's own end ends its problem"
+        assert not pace.watches_proxies
     assert ccp.trainer.pull is ccp.projections.pull is not None
     assert ccp.proxies.vectors.shape == (6, 2, 6)
     assert ccp.embed_pool(1).shape == (6, 3, 6)
@@ -222,20 +223,21 @@ def test_the_last_window_may_be_short(step, max_steps, left):
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps", "staleness"),
+    ("settings", "ended_by"),
     [
-        ([], None, None),
-        (["ccp.until=stale", "ccp.staleness=0.5"], None, 0.5),
-        (["ccp.until=steps", "ccp.steps_per_problem=70"], 70, None),
-        (["ccp.until=steps", "ccp.steps_per_problem=epoch"], 137, None),
+        ([], {}),
+        (["ccp.until=stale", "ccp.staleness=0.5"], {"staleness": 0.5}),
+        (["ccp.until=behind", "ccp.staleness=0.5"], {"behind": 0.5}),
+        (["ccp.until=steps", "ccp.steps_per_problem=70"], {"steps": 70}),
+        (["ccp.until=steps", "ccp.steps_per_problem=epoch"], {"steps": 137}),
     ],
-    ids=["the paper", "stale", "steps", "epoch"],
+    ids=["the paper", "stale", "behind", "steps", "epoch"],
 )
-def test_a_problem_is_ended_by_what_the_setting_names(settings, steps, staleness):
+def test_a_problem_is_ended_by_what_the_setting_names(settings, ended_by):
     settings = [*settings, "train.classes_per_batch=10", "train.images_per_class=4", "ccp.check_every=5"]
     config = resolve(["cub", "c2-ccp"], settings).config
     pace = pace_of(config, classes=75, epoch=137)
-    assert pace == Pace(steps, staleness, at_least=12, check_every=5)  # half of 75 classes x 12 images, 40 a step
+    assert pace == Pace(**ended_by, at_least=12, check_every=5)  # half of 75 classes x 12 images, 40 a step
 
 
 MANY = ("ccp.mode=alternating", "ccp.until=steps", "ccp.steps_per_problem=5", "train.max_steps=24", "optim.lr=0.01")

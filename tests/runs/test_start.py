@@ -202,12 +202,13 @@ def test_every_class_trains_and_no_score_is_claimed(features, tmp_path, capsys):
     assert "loss.name = 'c2', not 'c1'" in " ".join(capsys.readouterr().err.split())
 
 
-def test_without_a_score_nothing_would_end_the_training(features, tmp_path, capsys):
+@pytest.mark.parametrize("pace", ["stall", "behind"])
+def test_without_a_score_nothing_would_end_the_training(pace, features, tmp_path, capsys):
     held = [
         "train",
         "features",
         "c2-ccp",
-        *options(features, "protocol.hold_out=nothing"),
+        *options(features, "protocol.hold_out=nothing", f"ccp.until={pace}"),
         "--out",
         str(tmp_path / "run"),
     ]

@@ -96,8 +96,8 @@ WITH_SEVERAL_PROBLEMS = of_method(
     "it belongs to methods that solve problem after problem, and {method} is none; name a method such as {ccp}",
 )
 WITH_STALENESS = of_method(
-    lambda config: config.ccp.mode == "alternating" and config.ccp.until == "stale",
-    "it is read with ccp.until=stale by methods such as {ccp}",
+    lambda config: config.ccp.mode == "alternating" and config.ccp.until in ("behind", "stale"),
+    "it is read with ccp.until=behind or stale by methods such as {ccp}",
 )
 WITH_MEMORY = of_method(
     lambda config: config.xbm.enabled,

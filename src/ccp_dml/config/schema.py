@@ -216,15 +216,21 @@ class CcpConfig(ConfigSection):
     pull_to_start: bool = Field(
         True, description="whether the first problem with proxies is pulled to where the start without them ended (D2)"
     )
-    until: Literal["stall", "stale", "steps"] = Field(
+    until: Literal["stall", "behind", "stale", "steps"] = Field(
         "stall",
-        description="what ends a problem: stall (patience), stale (that, or stale proxies), steps (their number) (D30)",
+        description="what ends a problem: stall (patience), behind (that, or proxies left behind), stale (that, or "
+        "stale proxies), steps (their number) (D30)",
     )
     patience: int = Field(3, ge=1, description="evaluations without improvement that end a problem (D3)")
     staleness: float = Field(
-        0.75, gt=0, description="proxies are stale at so many covering radii from their images; with until = stale"
+        0.75,
+        gt=0,
+        description="proxies are stale at so many covering radii from their images, or left behind when these have "
+        "moved so far; with until = stale or behind",
     )
-    check_every: int = Field(10, ge=1, description="steps between two looks at the staleness; with until = stale")
+    check_every: int = Field(
+        10, ge=1, description="steps between two looks at the proxies; with until = stale or behind"
+    )
     steps_per_problem: Annotated[int, Field(ge=1)] | Literal["epoch"] = Field(
         100, description="with until = steps; epoch: about one pass over the training images"
     )

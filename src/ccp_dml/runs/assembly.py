@@ -389,6 +389,7 @@ def pace_of(config: Config, classes: int, epoch: int) -> Pace:
     return Pace(
         steps=problem_length(ccp, epoch) if ccp.until == "steps" else None,
         staleness=ccp.staleness if ccp.until == "stale" else None,
+        behind=ccp.staleness if ccp.until == "behind" else None,
         at_least=math.ceil(pool / (2 * train.classes_per_batch * train.images_per_class)),
         check_every=ccp.check_every,
     )

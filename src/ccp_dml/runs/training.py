@@ -151,7 +151,7 @@ def refuse_endless(config: Config) -> None:
             "protocol.hold_out=nothing leaves no score that could end the training: set train.max_steps, or let "
             "`ccp train --final RUN` take it from a run."
         )
-    if config.ccp.mode == "alternating" and config.ccp.until == "stall":
+    if config.ccp.mode == "alternating" and config.ccp.until in ("stall", "behind"):
         raise UserError(
             "protocol.hold_out=nothing leaves no score that could end a problem: set ccp.until=stale or steps, or let "
             "`ccp train --final RUN` take its pace from a run."
