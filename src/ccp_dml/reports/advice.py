@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ccp_dml.pace import KEEPS_UP
 from ccp_dml.records.evaluation_log import Row
 from ccp_dml.records.run_folder import RunFolder, number
 
@@ -35,6 +36,8 @@ FEW_LEARNED = 4
 """Classes below this lie on opposite sides of the sphere after a few steps, whatever the margin asks for."""
 
 MOST = "train.max_steps"
+WATCH_PROXIES = ("behind", "stale")
+"""Values of `ccp.until` with which new proxies come as soon as the network has left them behind."""
 
 MARGINS = {
     "c1": ("loss.margin", "lower"),
@@ -275,26 +278,32 @@ def proxies_do_not_move(case: Case) -> Advice | None:
     moved = embeddings and proxies and min(embeddings) > 0.1
     if not moved or any(of_proxies > 0.1 * own for own, of_proxies in zip(embeddings, proxies, strict=True)):
         return None
+    chosen_anew = case.settings.get("ccp.mode") == "alternating"
+    if chosen_anew and case.settings.get("ccp.until") in WATCH_PROXIES:
+        return None
+    otherwise = ", or set ccp.until=behind" if chosen_anew else ""
     return Advice(
         "proxies-do-not-move",
         f"Proxies do not move while the network does (drift {proxies[-1]:.2f} against {embeddings[-1]:.2f}): they hold "
-        f"it back. Raise {case.now('optim.proxy_lr_factor')}.",
+        f"it back. Raise {case.now('optim.proxy_lr_factor')}{otherwise}.",
         "optim.proxy_lr_factor",
     )
 
 
 def stale_proxies(case: Case) -> Advice | None:
     staleness, radius = case.recent("staleness", LONG), case.recent("covering_radius", LONG)
-    if not staleness or not radius or case.settings.get("ccp.mode") != "alternating":
+    embeddings, proxies = case.recent("embedding_drift", LONG), case.recent("proxy_drift", LONG)
+    if not (staleness and radius and embeddings and proxies) or case.settings.get("ccp.mode") != "alternating":
         return None
     same_problem = len({row.get("problem") for row in case.rows[-LONG:]}) == 1
     outlived = all(far > 1.5 * covered > 0 for far, covered in zip(staleness, radius, strict=True))
-    if not (same_problem and outlived) or case.settings.get("ccp.until") == "stale":
+    keep_up = proxies[-1] >= KEEPS_UP * embeddings[-1]  # then they are where training has moved them
+    if not (same_problem and outlived) or keep_up or case.settings.get("ccp.until") in WATCH_PROXIES:
         return None
     return Advice(
         "stale-proxies",
         f"Proxies are {staleness[-1] / radius[-1]:.1f} covering radii from their images, and the problem does not end: "
-        "they describe a network that no longer exists. Set ccp.until=stale.",
+        "they describe a network that no longer exists. Set ccp.until=behind.",
         "ccp.until",
     )
 
