@@ -159,20 +159,20 @@ def test_what_a_kill_left_beside_the_header_is_not_kept(tmp_path):
     store = FeatureStore(tmp_path)
     (tmp_path / f"{'a' * 32}.part").mkdir()
     (tmp_path / f"{'a' * 32}.part" / ".entry.json.x7.part").write_text("{")
-    with store.writing("a" * 32, (3,), {}, lambda: None) as writer:
-        assert writer.begin(1, 2) == 0
+    with store.writing("a" * 32, (1, 2, 3), {}, lambda: None) as writer:
+        assert writer.begin() == 0
         writer.write(0, np.zeros((1, 2, 3), np.float16))
-        writer.finish((1, 2, 3))
+        writer.finish()
     assert sorted(path.name for path in (tmp_path / ("a" * 32)).iterdir()) == ["entry.json", "features.f16"]
 
 
 def test_each_precision_has_a_file_of_its_own_name_and_size(tmp_path):
     store, values = FeatureStore(tmp_path), np.linspace(0, 1, 6, dtype=np.float32).reshape(1, 2, 3)
     for key, dtype, name in (("a" * 32, np.float16, "features.f16"), ("b" * 32, np.float32, "features.f32")):
-        with store.writing(key, (3,), {}, lambda: None, dtype) as writer:
-            writer.begin(1, 2)
+        with store.writing(key, (1, 2, 3), {}, lambda: None, dtype) as writer:
+            writer.begin()
             writer.write(0, values.astype(dtype))
-            writer.finish((1, 2, 3))
+            writer.finish()
         assert (tmp_path / key / name).stat().st_size == 6 * np.dtype(dtype).itemsize
         read = store.read(key, (1, 2, 3), dtype)
         assert read.dtype == dtype

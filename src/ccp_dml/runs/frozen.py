@@ -90,8 +90,7 @@ class FrozenFeatures:
         return replace(halves, train=self.inputs_of(config, halves.train, watcher, augmented=True), test=test)
 
     def test_inputs(self, config: Config, test: TestSet, watcher: Watcher) -> TestSet:
-        gallery = None if test.gallery is None else self.inputs_of(config, test.gallery, watcher, augmented=False)
-        return TestSet(self.inputs_of(config, test.queries, watcher, augmented=False), gallery)
+        return test.changed(lambda part: self.inputs_of(config, part, watcher, augmented=False))
 
     def backbone_digest(self, config: Config) -> str | None:
         """Digest the frozen part of the backbone, whatever its file is called; None if nothing is frozen."""
@@ -136,15 +135,15 @@ class FrozenFeatures:
             def on_waiting() -> None:
                 watcher.note("Another process computes these features; waiting for it.")
 
-            with store.writing(key, shape[2:], {**description, "views": views}, on_waiting, dtype) as writer:
+            with store.writing(key, shape, {**description, "views": views}, on_waiting, dtype) as writer:
                 if not writer.is_done:
-                    done = writer.begin(views, len(part))
+                    done = writer.begin()
                     watcher.note(cost_of_features(config, backbone, part, views * (len(part) - done)))
                     for features in extract(config, backbone, part, views, done):
                         writer.write(done, features)
                         done += features.shape[1]
                         watcher.extracting(views * done, views * len(part))
-                    writer.finish(shape)
+                    writer.finish()
             found = store.read(key, shape, dtype)
         assert found is not None
         return found
