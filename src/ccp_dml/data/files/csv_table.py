@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccp_dml.data.files.images import ImageFiles, describe_broken, find_broken
+from ccp_dml.data.files.images import ImageFiles, readable
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.data.transforms import ImageTransform
@@ -54,10 +54,8 @@ def load_csv(
     rows = _read(path, path.parent if root is None else Path(root).expanduser(), split_column)
     rows, notes = _without_duplicates(path, rows)
     if skip_broken:
-        files = [row.path for row in rows]
-        if broken := find_broken(files):
-            notes.append(describe_broken(files, broken))
-            rows = [row for index, row in enumerate(rows) if index not in broken]
+        kept, left_out = readable([row.path for row in rows])
+        rows, notes = [rows[index] for index in kept], [*notes, *left_out]
     elif not keep_missing:
         _check_files(path, rows)
     return divide(

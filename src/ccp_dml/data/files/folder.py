@@ -4,7 +4,7 @@ import unicodedata
 from pathlib import Path
 
 from ccp_dml.data.files.class_folders import ImageWalk, unread_text
-from ccp_dml.data.files.images import SUFFIXES, ImageFiles, describe_broken, find_broken
+from ccp_dml.data.files.images import SUFFIXES, ImageFiles, readable
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.data.transforms import ImageTransform
@@ -87,9 +87,9 @@ def load_folder(
         raise UserError(f"{root} has images of only one class, in the subfolder {labels[0]}: {remedy}")
     if given and (others := [folder.name for folder in _subfolders(root) if folder.name not in SPLITS]):
         notes.append(f"left out what is beside train and test: {listing(others)}")
-    if skip_broken and (broken := find_broken(paths)):
-        notes.append(describe_broken(paths, broken))
-        kept = [index for index in range(len(paths)) if index not in broken]
+    if skip_broken:
+        kept, left_out = readable(paths)
+        notes += left_out
         paths, labels, splits = [paths[i] for i in kept], [labels[i] for i in kept], [splits[i] for i in kept]
     return divide(
         ImageFiles(paths, train_transform, eval_transform, decoded_side),

@@ -116,7 +116,7 @@ def check_data(source: Path, root: Path | None = None) -> DataHealth:
 
 def health_of(halves: DataHalves, source: str) -> DataHealth:
     """Look over a data set of image files that has been divided."""
-    parts = {"train": [halves.train], "test": [part for part in (halves.test.queries, halves.test.gallery) if part]}
+    parts = {"train": [halves.train], "test": [part for part in halves.test.sides() if part]}
     class_of = {path: name for several in parts.values() for part in several for path, name in _named(part)}
     paths = sorted(class_of)
     broken = {paths[place]: why for place, why in find_broken(paths).items()}
@@ -190,7 +190,7 @@ def equal_files(paths: Sequence[Path]) -> list[list[Path]]:
 
 def shared_by_halves(halves: DataHalves) -> list[tuple[Path, Path]]:
     """Pair each test image with a training image that is the same file under another name."""
-    train, test = set(_files([halves.train])), set(_files([halves.test.queries, halves.test.gallery]))
+    train, test = set(_files([halves.train])), set(_files(halves.test.sides()))
     pairs = []
     for group in equal_files(sorted(train | test)):
         learned = [path for path in group if path in train]
@@ -198,10 +198,10 @@ def shared_by_halves(halves: DataHalves) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _files(parts: Iterable[LabelledSet | None]) -> list[Path]:
+def _files(parts: Iterable[LabelledSet]) -> list[Path]:
     found = []
     for part in parts:
-        if part is not None and isinstance(part.source, ImageFiles):
+        if isinstance(part.source, ImageFiles):
             found += [part.source.paths[position] for position in part.positions.tolist()]
     return found
 

@@ -257,10 +257,14 @@ def find_broken(paths: Sequence[Path]) -> dict[int, str]:
         return {index: reason for index, reason in enumerate(reasons) if reason is not None}
 
 
-def describe_broken(paths: Sequence[Path], broken: dict[int, str]) -> str:
-    """Say how many files are left out, which, and why."""
+def readable(paths: Sequence[Path]) -> tuple[list[int], list[str]]:
+    """Find the files that can be decoded: their indices, and a note about the others, if there are any."""
+    broken = find_broken(paths)
+    if not broken:
+        return list(range(len(paths))), []
     files = listing([f"{paths[index]} ({reason})" for index, reason in broken.items()], limit=20)
-    return f"left out {len(broken):,} of {len(paths):,} images that cannot be read: {files}"
+    note = f"left out {len(broken):,} of {len(paths):,} images that cannot be read: {files}"
+    return [index for index in range(len(paths)) if index not in broken], [note]
 
 
 def _why_broken(path: Path) -> str | None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from ccp_dml.data.files.images import ImageFiles, describe_broken, find_broken
+from ccp_dml.data.files.class_folders import images_below
+from ccp_dml.data.files.images import ImageFiles, readable
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.transforms import ImageTransform
 from ccp_dml.errors import UserError, listing
@@ -54,6 +55,13 @@ class Inventory:
         images = Counter(entry.split for entry in there)
         classes = Counter(split for split, _ in {(entry.split, entry.number) for entry in there})
         return {split: SplitSize(classes[split], images[split]) for split in images}
+
+
+def list_folders(folders: Iterable[tuple[int, Path]], split_of: Callable[[int], str]) -> tuple[ListedImage, ...]:
+    """List the images of class folders (number of the class, folder); `split_of` tells the split of a class."""
+    return tuple(
+        ListedImage(path, number, split_of(number)) for number, folder in folders for path in images_below(folder)
+    )
 
 
 def describe_short(inventory: Inventory) -> str:
@@ -106,10 +114,8 @@ def divide_by_entries(
     """
     entries, notes = list(inventory.entries), list(notes)
     if skip_broken:
-        paths = [entry.path for entry in entries]
-        if broken := find_broken(paths):
-            notes.append(describe_broken(paths, broken))
-            entries = [entry for index, entry in enumerate(entries) if index not in broken]
+        kept, left_out = readable([entry.path for entry in entries])
+        entries, notes = [entries[index] for index in kept], [*notes, *left_out]
     elif inventory.missing:
         raise UserError(
             f"{describe_missing(inventory.missing, len(entries), inventory.base)}; restore them, or set "
