@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config
@@ -156,11 +155,9 @@ def rehearse_end(config: Config, parts: Parts) -> None:
 
 def few_of_test(test: TestSet) -> TestSet:
     """Keep a few items of a few classes, those that queries and gallery have most items of."""
-    counts = class_sizes(test.queries)
-    if test.gallery is not None:
-        counts = counts.minimum(class_sizes(test.gallery))
-    classes = counts.argsort(descending=True, stable=True)[:FEW_CLASSES].tolist()
-    return TestSet(few_of(test.queries, classes), None if test.gallery is None else few_of(test.gallery, classes))
+    sizes = torch.stack([torch.bincount(side.labels, minlength=len(side.class_names)) for side in test.sides()])
+    classes = sizes.amin(0).argsort(descending=True, stable=True)[:FEW_CLASSES].tolist()
+    return test.changed(lambda side: few_of(side, classes))
 
 
 def few_of(data: LabelledSet, classes: Sequence[int]) -> LabelledSet:
@@ -168,7 +165,3 @@ def few_of(data: LabelledSet, classes: Sequence[int]) -> LabelledSet:
     some = data.of_classes(classes)
     rows = torch.cat([(some.labels == c).nonzero().squeeze(1)[:FEW_IMAGES] for c in range(len(classes))])
     return LabelledSet(some.source, some.positions[rows], some.labels[rows], some.class_names)
-
-
-def class_sizes(data: LabelledSet) -> Tensor:
-    return torch.bincount(data.labels, minlength=len(data.class_names))

@@ -120,8 +120,7 @@ def first_classes(halves: DataHalves, count: int) -> DataHalves:
     def kept(part: LabelledSet) -> LabelledSet:
         return part.of_classes(range(min(count, len(part.class_names))))
 
-    gallery = None if halves.test.gallery is None else kept(halves.test.gallery)
-    return replace(halves, train=kept(halves.train), test=TestSet(kept(halves.test.queries), gallery))
+    return replace(halves, train=kept(halves.train), test=halves.test.changed(kept))
 
 
 def _glyphs(_: DataConfig) -> DataHalves:

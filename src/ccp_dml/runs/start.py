@@ -4,19 +4,18 @@ What would have no effect is refused; folds and batches that nobody has set are 
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from statistics import median
-from typing import Any, Literal
-
-from PIL import Image
+from typing import Literal
 
 from ccp_dml.config.layers import SETTING, Resolved, flatten, parse_setting, resolve
 from ccp_dml.config.readers import refuse_unread, written_by_user
 from ccp_dml.config.recipes import refuse_disorder, shipped_recipes
 from ccp_dml.config.schema import Config, DataConfig
-from ccp_dml.data.files.images import FORMATS, ImageFiles
+from ccp_dml.data.files.health import short_side
+from ccp_dml.data.files.images import ImageFiles
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.splits import LEAST_CLASSES, LEAST_IMAGES, class_quarters
 from ccp_dml.data.views import Unaugmented
@@ -258,16 +257,13 @@ class Outline:
     sentence: str
     incomplete: tuple[str, ...] = ()  # how a published data set differs from what was published
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation: TestSet) -> Outline:
     """Describe a run; `learned` and `validation` are what the protocol makes of the training half."""
-    parts = [part for part in (halves.train, halves.test.queries, halves.test.gallery) if part is not None]
+    parts = halves.sets()
     classes = len({name for part in parts for name in part.class_names})
     images = sum(map(len, parts))
-    test_classes = len((halves.test.gallery or halves.test.queries).class_names)
+    test_classes = len(halves.test.sides()[-1].class_names)
     side = typical_side(learned)
     said = [
         f"{classes:,} classes, {images:,} {items_text(config)}: "
@@ -305,15 +301,10 @@ def typical_side(data: LabelledSet) -> int | None:
     source = data.source.source if isinstance(data.source, Unaugmented) else data.source
     if not isinstance(source, ImageFiles) or not len(data):
         return None
-    rows = range(0, len(data), max(1, len(data) // MEASURED))
-    sides = []
-    for row in rows[:MEASURED]:
-        try:
-            with Image.open(source.paths[int(data.positions[row])], formats=FORMATS) as image:
-                sides.append(min(image.size))
-        except OSError:
-            continue  # who trains on it will say what is wrong with it
-    return round(median(sides)) if sides else None
+    rows = range(0, len(data), max(1, len(data) // MEASURED))[:MEASURED]
+    sides = (short_side(source.paths[int(data.positions[row])]) for row in rows)
+    known = [side for side in sides if side is not None]  # who trains on the others will say what is wrong with them
+    return round(median(known)) if known else None
 
 
 def validation_text(config: Config, validation: TestSet) -> str:

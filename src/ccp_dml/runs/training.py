@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -105,7 +106,7 @@ def train_and_score(
 def announce(config: Config, halves: DataHalves, logbook: Logbook, watcher: Watcher) -> None:
     """Say what is about to happen; the logbook keeps it for advice and pages."""
     found = outline(config, halves, *classes_to_learn_and_to_select_on(config.protocol, halves))
-    logbook.outline = found.as_dict()
+    logbook.outline = asdict(found)
     watcher.note(found.sentence)
 
 
