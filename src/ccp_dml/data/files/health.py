@@ -7,10 +7,11 @@ from pathlib import Path
 from statistics import median
 
 from PIL import Image
+from torch import Tensor
 
 from ccp_dml.data.files.csv_table import load_csv
 from ccp_dml.data.files.folder import load_folder
-from ccp_dml.data.files.images import FORMATS, ImageFiles, find_broken
+from ccp_dml.data.files.images import FORMATS, ImageFiles, ImageReading, find_broken
 from ccp_dml.data.labelled import DataHalves, LabelledSet
 from ccp_dml.data.splits import LEAST_CLASSES, LEAST_IMAGES
 from ccp_dml.errors import UserError
@@ -102,13 +103,13 @@ def check_data(source: Path, root: Path | None = None) -> DataHealth:
     See `load_folder` and `load_csv`.
     """
     source = source.expanduser()
-    arguments = {"train_transform": _as_is, "eval_transform": _as_is, "drop_small_classes": True}
+    reading = ImageReading(_not_asked_for, _not_asked_for, drop_small_classes=True)
     if source.is_file() and source.suffix.lower() in TABLES:
-        halves = load_csv(source, root=root, keep_missing=True, **arguments)  # type: ignore[arg-type]
+        halves = load_csv(source, reading, root=root, keep_missing=True)
     elif root is not None:
         raise UserError(f"--root {root} is for the paths of a table, and {source} is none: leave it out.")
     elif source.is_dir():
-        halves = load_folder(source, **arguments)  # type: ignore[arg-type]
+        halves = load_folder(source, reading)
     else:
         raise UserError(f"{source} is neither a folder with a subfolder per class nor a table ({' or '.join(TABLES)}).")
     return health_of(halves, str(source))
@@ -152,8 +153,8 @@ def _joined(groups: Iterable[Sequence[str]]) -> list[str]:
     return [" = ".join(group) for group in groups]
 
 
-def _as_is(pixels: object) -> object:
-    return pixels
+def _not_asked_for(_: object) -> Tensor:
+    raise AssertionError("files are looked at here, not turned into network inputs")
 
 
 def _named(part: LabelledSet) -> Iterable[tuple[Path, str]]:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,20 @@ class ImageFiles:
             return decode_pixels(path, self.decoded_side)
         except Exception as error:
             raise unreadable(path, error) from error
+
+
+@dataclass(frozen=True)
+class ImageReading:
+    """How a data set of image files is read; see `ImageFiles` for the first three."""
+
+    train_transform: ImageTransform
+    eval_transform: ImageTransform
+    decoded_side: int | None = None
+    skip_broken: bool = False  # leave unreadable images out instead of stopping
+    drop_small_classes: bool = False  # leave training classes with a single image out instead of stopping
+
+    def source(self, paths: Sequence[Path]) -> ImageFiles:
+        return ImageFiles(paths, self.train_transform, self.eval_transform, self.decoded_side)
 
 
 def unreadable(path: Path, error: Exception) -> UserError:
