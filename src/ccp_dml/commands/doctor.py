@@ -157,7 +157,7 @@ def weights() -> list[Finding]:
 def files_of(run: Path) -> list[Finding]:
     """Compare all files of a run with their checksums."""
     from ccp_dml.foundation.seals import check_safetensors, check_torch_file
-    from ccp_dml.records.checksums import COVERED, refuse_changed_document
+    from ccp_dml.records.documents import COVERED, refuse_changed_document
     from ccp_dml.records.layout import RESULT
     from ccp_dml.records.run_folder import RunFolder
 

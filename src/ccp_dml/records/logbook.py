@@ -26,8 +26,7 @@ from ccp_dml.foundation.files import as_json, from_json, write_json, write_text
 from ccp_dml.foundation.process_group import current
 from ccp_dml.foundation.seals import DamagedError, check_safetensors
 from ccp_dml.records import code_copies, layout
-from ccp_dml.records.checksums import forget_checksums, write_checksums
-from ccp_dml.records.documents import read_json
+from ccp_dml.records.documents import forget_checksums, read_json, write_checksums
 from ccp_dml.records.evaluation_log import EvaluationLog, Row
 from ccp_dml.records.ownership import Ownership
 
