@@ -230,6 +230,11 @@ def flatten(tables: Tables, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
+def values_of(config: Config) -> dict[str, Any]:
+    """List what a configuration sets, by dotted keys such as `loss.name`."""
+    return dict(flatten(config.as_tables()))
+
+
 def known_keys() -> list[str]:
     return [
         f"{section}.{name}"
@@ -286,6 +291,11 @@ def parse_setting(text: str) -> Layer:
     if key.strip() in PATHS and not isinstance(parsed, str):
         parsed = value.strip()  # a folder may be called 2024, or 1e3
     return Layer(f"{SETTING}{key.strip()}", {section: {name: parsed}})
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """Parse several settings: the values by dotted key. Of a key that is set twice, the last one counts."""
+    return {key: value for text in texts for key, value in flatten(parse_setting(text).tables)}
 
 
 def parse_value(text: str) -> Any:

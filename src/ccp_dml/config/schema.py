@@ -350,6 +350,12 @@ class Config(ConfigSection):
     protocol: ProtocolConfig = ProtocolConfig()
     run: RunConfig = RunConfig()
 
+    def with_values(self, **sections: Mapping[str, Any]) -> "Config":
+        """Copy the configuration with other values, as in `with_values(run={"seed": 1})`; they are not checked."""
+        return self.model_copy(
+            update={name: getattr(self, name).model_copy(update=values) for name, values in sections.items()}
+        )
+
     def as_tables(self) -> dict[str, dict[str, Any]]:
         """Convert to nested plain values for TOML, which has no null: what is unset or empty is left out."""
         tables: dict[str, dict[str, Any]] = self.model_dump(mode="json", exclude_none=True)

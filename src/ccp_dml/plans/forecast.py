@@ -158,7 +158,7 @@ def _seconds_of_step(
 ) -> float:
     """Time whole steps of the real training: batch, passes, loss, proxies, optimiser."""
     plain = {"precision": FULL, "workers": 0, "compile": False, "proxies_on_disk": False, "map_points": 0}
-    config = config.model_copy(update={"run": config.run.model_copy(update=plain)})
+    config = config.with_values(run=plain)
     with torch.random.fork_rng():  # dropout draws from the global state
         nowhere = Logbook(Path("forecast"))  # nothing is written
         training = TrainingRun(config, fabric, network, learned, validation, nowhere, Watcher())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ccp_dml.config.layers import SETTING, differing, flatten, parse_setting, resolve
+from ccp_dml.config.layers import SETTING, differing, parse_settings, resolve, values_of
 from ccp_dml.config.readers import CHOSEN_WITH, READERS, reads, refuse_unread
 from ccp_dml.config.recipes import recipe_layers, refuse_disorder, shipped_recipes
 from ccp_dml.config.schema import Config
@@ -91,8 +91,8 @@ def refuse_unread_settings(runs: Sequence[PlannedRun], settings: Sequence[str]) 
 
     What only other methods read is no mistake: they may join later, and then with the same settings.
     """
-    keys = [key for text in settings for key, _ in flatten(parse_setting(text).tables)]
-    written = {key: f"{SETTING}{key}" for key in keys if key in READERS and READERS[key].choice in ("data", "model")}
+    keys = [key for key in parse_settings(settings) if key in READERS and READERS[key].choice in ("data", "model")]
+    written = {key: f"{SETTING}{key}" for key in keys}
     refuse_unread([run.config for run in runs], written)
 
 
@@ -119,8 +119,8 @@ def refuse_other_settings(runs: Sequence[PlannedRun]) -> None:
             continue
         logbook = Logbook.reopen(run.folder)
         logbook.refuse_other_code(run.config)
-        before = dict(flatten(logbook.config().as_tables()))
-        after = dict(flatten(run.config.as_tables()))
+        before = values_of(logbook.config())
+        after = values_of(run.config)
         for key, old, new in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE):
             if key in GROUPS and same_class(old, new):
                 continue

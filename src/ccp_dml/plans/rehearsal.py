@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from ccp_dml.config.layers import flatten
+from ccp_dml.config.layers import values_of
 from ccp_dml.config.schema import DataConfig, ModelConfig
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.plans.plan import PlannedRun, state_of
@@ -63,7 +63,7 @@ def runs_of_loss_alone(runs: Sequence[PlannedRun]) -> list[str]:
     """Say which runs are over before what their method adds to its loss: a comparison of them would say nothing."""
     told: dict[str, list[str]] = {}
     for run in runs:
-        case = Case(dict(flatten(run.config.as_tables())))
+        case = Case(values_of(run.config))
         if (advice := no_proxies(case) or no_memory(case)) is not None:
             told.setdefault(advice.text, []).append(run.name)
     return [f"{first}{f' and {len(others)} more' if others else ''}: {text}" for text, (first, *others) in told.items()]

@@ -125,7 +125,7 @@ def with_share(config: Config, share: Share, halves: DataHalves) -> Config:
         changes["workers"] = max(1, loaders // share.workers) if loaders else 0
     if share.device is not None and config.run.device in ("auto", "cuda"):
         changes["device"] = share.device
-    return config.model_copy(update={"run": config.run.model_copy(update=changes)})
+    return config.with_values(run=changes)
 
 
 @contextmanager

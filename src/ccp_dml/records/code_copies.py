@@ -62,7 +62,8 @@ def with_copies(
         copy = layout.code_file(folder, key) if _file(name) is not None else None
         refuse_other(folder, key, name, digests, copy)
         if copy is not None:
-            config = _with_value(config, key, f"{folder.resolve()}/{name_of_copy(name, key)}")
+            section, _, entry = key.partition(".")
+            config = config.with_values(**{section: {entry: f"{folder.resolve()}/{name_of_copy(name, key)}"}})
     return config
 
 
@@ -122,8 +123,3 @@ def _value(config: Config, key: str) -> str | None:
     section, _, name = key.partition(".")
     value: str | None = getattr(getattr(config, section), name)
     return value
-
-
-def _with_value(config: Config, key: str, value: Any) -> Config:
-    section, _, name = key.partition(".")
-    return config.model_copy(update={section: getattr(config, section).model_copy(update={name: value})})

@@ -25,14 +25,11 @@ RULES = ConfigDict(allow_inf_nan=False, protected_namespaces=(), strict=True, ar
 
 def with_absolute_paths(config: Config) -> Config:
     """Make the paths of code files absolute, so that a stored configuration means the same everywhere."""
-    miner = config.loss.miner
-    loss = {"name": own_code.absolute(config.loss.name), "miner": None if miner is None else own_code.absolute(miner)}
-    return config.model_copy(
-        update={
-            "loss": config.loss.model_copy(update=loss),
-            "model": config.model.model_copy(update={"backbone": own_code.absolute(config.model.backbone)}),
-            "data": config.data.model_copy(update={"name": own_code.absolute(config.data.name)}),
-        }
+    miner = None if config.loss.miner is None else own_code.absolute(config.loss.miner)
+    return config.with_values(
+        loss={"name": own_code.absolute(config.loss.name), "miner": miner},
+        model={"backbone": own_code.absolute(config.model.backbone)},
+        data={"name": own_code.absolute(config.data.name)},
     )
 
 

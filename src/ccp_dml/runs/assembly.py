@@ -10,7 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from ccp_dml.config.layers import flatten
+from ccp_dml.config.layers import values_of
 from ccp_dml.config.readers import has_trained_backbone
 from ccp_dml.config.schema import CcpConfig, Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
@@ -290,7 +290,7 @@ class TrainingRun:
 
     def advice(self) -> list[Advice]:
         """List the advice that the numbers so far give."""
-        settings = dict(flatten(self.config.as_tables()))
+        settings = values_of(self.config)
         return advise(Case(settings, self.rows, self.start_row, self.logbook.outline))
 
     def tell_advice(self) -> None:

@@ -137,10 +137,7 @@ def rehearse_end(config: Config, parts: Parts) -> None:
     if trains_on_features(config.model):
         few.test.queries.load(torch.arange(len(few.test.queries)))
         few = Parts(few.learned, few.validation, few.validation)
-    own = {"run": {"workers": 0}, "model": {"head_init": "xavier"}}  # a few items are too few for a PCA
-    config = config.model_copy(
-        update={part: getattr(config, part).model_copy(update=changes) for part, changes in own.items()}
-    )
+    config = config.with_values(run={"workers": 0}, model={"head_init": "xavier"})  # a few items are too few for a PCA
     network = build_network(trained_part(config.model), few.learned, config.run.seed)
     network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
     scores = dict.fromkeys(SCORES, 0.0)

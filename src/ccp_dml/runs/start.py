@@ -10,7 +10,7 @@ from shlex import quote
 from statistics import median
 from typing import Literal
 
-from ccp_dml.config.layers import SETTING, Resolved, flatten, parse_setting, resolve
+from ccp_dml.config.layers import SETTING, Resolved, parse_settings, resolve, values_of
 from ccp_dml.config.readers import refuse_unread, written_by_user
 from ccp_dml.config.recipes import refuse_disorder, shipped_recipes
 from ccp_dml.config.schema import Config, DataConfig
@@ -129,7 +129,7 @@ def fit_to_data(config: Config, halves: DataHalves, written: Collection[str]) ->
     protocol = config.protocol.model_copy(update=changes)
     learned = learned_classes(protocol.hold_out, protocol.fold, protocol.folds, halves.train)
     batch = fitting_batch(config, learned, written)
-    fitted = config.model_copy(update={"protocol": protocol, "train": config.train.model_copy(update=batch)})
+    fitted = config.with_values(protocol=changes, train=batch)
     named = {f"protocol.{key}": value for key, value in changes.items()}
     named |= {f"train.{key}": value for key, value in batch.items()}
     if not named:
@@ -182,16 +182,15 @@ def final_config(run: Path, recipes: Sequence[str], settings: Sequence[str], see
     """Take the configuration of `run` for a training on every class; recipes may name what it was, and nothing else."""
     found = final_settings(run)
     config = resolve([str(run / layout.CONFIG)], [*found, *settings], seed).config
-    values, named = dict(flatten(config.as_tables())), resolve(recipes)
+    values, named = values_of(config), resolve(recipes)
     for key in WHAT_IS_TRAINED:
-        other = dict(flatten(named.config.as_tables())).get(key)
+        other = values_of(named.config).get(key)
         if key in named.origins and other != values.get(key):
             raise UserError(
                 f"--final {run}: the run has {key} = {values.get(key)!r}, not {other!r} ({named.origins[key]}); leave "
                 "the recipes out."
             )
-    keys = [key for text in settings for key, _ in flatten(parse_setting(text).tables)]
-    refuse_unread([config], {key: f"{SETTING}{key}" for key in keys})
+    refuse_unread([config], {key: f"{SETTING}{key}" for key in parse_settings(settings)})
     return config
 
 
@@ -270,7 +269,7 @@ def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation
         f"{division_text(config, learned, validation, test_classes)}",
         network_text(config),
         *([] if side is None else [images_text(side, config.data.crop)]),
-        method_text(dict(flatten(config.as_tables()))),
+        method_text(values_of(config)),
     ]
     return Outline(
         classes=classes,

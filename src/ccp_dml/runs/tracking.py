@@ -15,7 +15,7 @@ from uuid import uuid4
 from lightning_fabric.loggers.csv_logs import CSVLogger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-from ccp_dml.config.layers import flatten
+from ccp_dml.config.layers import values_of
 from ccp_dml.config.schema import Config, LoggerName
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_text
@@ -92,7 +92,7 @@ class LoggingWatcher(Watcher):
 
     def start(self, config: Config, step: int) -> None:
         self.watcher.start(config, step)
-        log = self.open_log(self.logbook.folder, step, dict(flatten(config.as_tables())))
+        log = self.open_log(self.logbook.folder, step, values_of(config))
         self.opened = log.log
         if log.continued:
             return
