@@ -4,6 +4,7 @@ from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 LARGEST_SIDE = 8192  # pixels
@@ -362,3 +363,8 @@ class Config(ConfigSection):
         return {
             section: {name: value for name, value in table.items() if value != {}} for section, table in tables.items()
         }
+
+
+def fields_by_key() -> dict[str, FieldInfo]:
+    """List the fields of all sections by their dotted keys."""
+    return {f"{name}.{key}": field for name, section in Config() for key, field in type(section).model_fields.items()}
