@@ -24,7 +24,7 @@ from ccp_dml.records.problem_map import MapPoints, read_problem, shown_points
 from ccp_dml.reports.page import write_report_of
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.certify import CertificateOptions, write_certificate
-from ccp_dml.runs.devices import build_fabric
+from ccp_dml.runs.devices import evaluation_device
 from ccp_dml.runs.frozen import trained_part, trains_on_features
 from ccp_dml.runs.illustrations.confusion import build_confusion
 from ccp_dml.runs.illustrations.gallery import build_gallery
@@ -139,7 +139,7 @@ def rehearse_end(config: Config, parts: Parts) -> None:
         few = Parts(few.learned, few.validation, few.validation)
     config = config.with_values(run={"workers": 0}, model={"head_init": "xavier"})  # a few items are too few for a PCA
     network = build_network(trained_part(config.model), few.learned, config.run.seed)
-    network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
+    network.to(evaluation_device(config))
     scores = dict.fromkeys(SCORES, 0.0)
     row = {"step": 1, "problem": 1, **scores, "queries": 1, "loss": 0.0, "seconds": 0.0}
     facts = {"validation": {**scores, "queries": 1}, "best_step": 1, "steps": 1, "problems": 1, "seed": config.run.seed}

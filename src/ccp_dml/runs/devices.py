@@ -57,6 +57,11 @@ def build_fabric(device: str, precision: Any) -> Fabric:
         return Fabric(accelerator=kind, devices=[int(number)] if number else 1, **in_precision)
 
 
+def evaluation_device(config: Config) -> torch.device:
+    """Give the device on which a run's network is scored."""
+    return build_fabric(config.run.device, config.run.precision_outside_training).device
+
+
 def spare_search_for_gpus() -> None:
     """Let torch ask its own runtime for GPUs where there are none, as it does in every step of an optimiser.
 
