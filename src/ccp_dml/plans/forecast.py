@@ -58,14 +58,14 @@ class Forecast:
 def forecast(runs: Sequence[PlannedRun]) -> Forecast:
     """Measure a few steps of every method that is left, and add up what its runs will take."""
     load_data = remember_last(build_data)
-    costs: dict[str, Cost] = {}
+    costs: dict[Config, Cost] = {}
     features: dict[str, float] = {}
     seconds, by_patience = 0.0, 0
     for run in runs:
         state = state_of(run.folder)
         if state.state == "done":
             continue
-        method = _without_chance(run.config)
+        method = run.config.with_values(run={"seed": 0}, protocol={"fold": 0})  # which change no cost
         if method not in costs:
             costs[method] = measure(run.config, load_data(run.config.data))
         cost = costs[method]
@@ -182,11 +182,3 @@ def _place_proxies(training: TrainingRun) -> None:
     vectors = torch.rand(proxies.vectors.shape, generator=torch.Generator().manual_seed(0)).to(proxies.vectors)
     counts = torch.full((proxies.classes,), proxies.per_class, device=vectors.device)
     proxies.place(vectors, None if proxies.slots is None else counts)
-
-
-def _without_chance(config: Config) -> str:
-    """Describe a configuration but for its seed and fold, which change no cost."""
-    tables = config.as_tables()
-    tables["run"].pop("seed", None)
-    tables["protocol"].pop("fold", None)
-    return repr(tables)

@@ -1,6 +1,7 @@
 """Look a data set over before anybody trains on it: sizes, broken and tiny images, small classes, copies, leakage."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,7 +124,7 @@ def health_of(halves: DataHalves, source: str) -> DataHealth:
     broken = {paths[place]: why for place, why in find_broken(paths).items()}
     sides = {path: side for path in paths if path not in broken and (side := short_side(path)) is not None}
     copies = equal_files(paths)
-    sizes = {half: _class_sizes(several) for half, several in parts.items()}
+    sizes = {half: Counter(name for part in several for _, name in _named(part)) for half, several in parts.items()}
     measured = sorted(sides.values()) or [0]
     return DataHealth(
         source,
@@ -166,14 +167,6 @@ def _named(part: LabelledSet) -> Iterable[tuple[Path, str]]:
 def _source(part: LabelledSet) -> ImageFiles:
     assert isinstance(part.source, ImageFiles), "folders and tables hold image files"
     return part.source
-
-
-def _class_sizes(parts: Sequence[LabelledSet]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for part in parts:
-        for _, name in _named(part):
-            counts[name] = counts.get(name, 0) + 1
-    return counts
 
 
 def _half(counts: Sequence[int]) -> HalfHealth:
