@@ -7,6 +7,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from ccp_dml.foundation import own_code
+
 LARGEST_SIDE = 8192  # pixels
 LARGEST_WIDTH = 65_536  # numbers in an embedding or a hidden layer
 MOST_WORKERS = 256
@@ -154,6 +156,21 @@ class ModelConfig(ConfigSection):
     hidden_dim: int | None = Field(
         None, ge=1, le=LARGEST_WIDTH, description="width of a hidden layer beside the last; unset: none"
     )
+
+    @property
+    def is_frozen(self) -> bool:
+        """Tell whether some of the backbone rests, so that it gives the same in every step."""
+        return (self.freeze_backbone or self.train_from is not None) and self.backbone != "identity"
+
+    @property
+    def trains_on_features(self) -> bool:
+        """Tell whether the backbone's features, or its lower stages' maps, take the place of images."""
+        return self.is_frozen and self.cache_features
+
+    @property
+    def has_trained_backbone(self) -> bool:
+        """Tell whether the backbone begins with weights that mean something; a user's own may load them by itself."""
+        return bool(self.pretrained or self.weights) or own_code.is_own(self.backbone, own_code.BACKBONES)
 
 
 class LossConfig(BaseModel):

@@ -22,7 +22,7 @@ from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_network, build_network_for
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
 from ccp_dml.runs.devices import FULL, build_fabric, wait
-from ccp_dml.runs.frozen import trained_part, trains_on_features
+from ccp_dml.runs.frozen import trained_part
 from ccp_dml.runs.scoring import score_embeddings
 from ccp_dml.runs.watcher import Watcher
 
@@ -88,7 +88,7 @@ def measure(config: Config, halves: DataHalves) -> Cost:
     plainly, _ = _seconds_of_loading(learned, batch, augmented=False)  # as evaluations do
     loading, plainly = loading / max(1, loaders), plainly / max(1, loaders)
     features = 0.0
-    if trains_on_features(config.model):
+    if config.model.trains_on_features:
         below = network.features if config.model.train_from is None else network.maps
         views = 1 + (config.data.views if config.data.augment != "none" else 0)
         images = len(halves.train) * views + sum(map(len, halves.test.sides()))

@@ -11,7 +11,6 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from ccp_dml.config.layers import values_of
-from ccp_dml.config.readers import has_trained_backbone
 from ccp_dml.config.schema import CcpConfig, Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import Batch, TrainingBatches, evaluation_batches, load_rows, loader_processes
@@ -136,7 +135,7 @@ class TrainingRun:
             weight_decay=config.optim.weight_decay,
             decayed=decayed_parameters(config.optim, network, objective),
             clip_norm=config.optim.clip_norm,
-            warm_up_steps=round(train.warm_up_epochs * epoch) if has_trained_backbone(config) else 0,
+            warm_up_steps=round(train.warm_up_epochs * epoch) if config.model.has_trained_backbone else 0,
             resting=list(network.backbone.parameters()),
             processes=processes,
             divided=[] if self.divided is None else [self.divided.proxies.vectors],

@@ -135,15 +135,9 @@ def feature_width(sample: Tensor | None) -> int | None:
     return sample.shape[1] if sample is not None and sample.ndim == 2 else None
 
 
-def starts_from_nothing(model: ModelConfig) -> bool:
-    """Tell whether a backbone that should be pretrained begins with random weights."""
-    own = own_code.is_own(model.backbone, own_code.BACKBONES)  # which may load weights by itself
-    return not (model.pretrained or model.weights or model.backbone in FROM_SCRATCH or own)
-
-
 def weights_note(model: ModelConfig) -> str | None:
     """Warn, in words, about a backbone that should be pretrained and is not; None if all is well."""
-    if not starts_from_nothing(model):
+    if model.has_trained_backbone or model.backbone in FROM_SCRATCH:
         return None
     return (
         f"The backbone {model.backbone} starts from random weights; for pretrained ones set "

@@ -25,7 +25,7 @@ from ccp_dml.reports.page import write_report_of
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.certify import CertificateOptions, write_certificate
 from ccp_dml.runs.devices import evaluation_device
-from ccp_dml.runs.frozen import trained_part, trains_on_features
+from ccp_dml.runs.frozen import trained_part
 from ccp_dml.runs.illustrations.confusion import build_confusion
 from ccp_dml.runs.illustrations.gallery import build_gallery
 from ccp_dml.runs.illustrations.pictures import contact_sheet
@@ -134,7 +134,7 @@ def rehearse_end(config: Config, parts: Parts) -> None:
     """
     learned = few_of_test(TestSet(parts.learned)).queries
     few = Parts(learned, few_of_test(parts.validation), few_of_test(parts.test))
-    if trains_on_features(config.model):
+    if config.model.trains_on_features:
         few.test.queries.load(torch.arange(len(few.test.queries)))
         few = Parts(few.learned, few.validation, few.validation)
     config = config.with_values(run={"workers": 0}, model={"head_init": "xavier"})  # a few items are too few for a PCA

@@ -41,18 +41,12 @@ VIEWS_SEED = 0
 """Seed of the stored views' augmentation. It is not the run's: all repeats of a benchmark share the features."""
 
 
-def trains_on_features(model: ModelConfig) -> bool:
-    """Tell whether the backbone's features, or its lower stages' maps, take the place of images."""
-    is_frozen = model.freeze_backbone or model.train_from is not None
-    return is_frozen and model.cache_features and model.backbone != IDENTITY
-
-
 def trained_part(model: ModelConfig) -> ModelConfig:
     """Reduce a model to what is trained, saved and scored: the head alone if features take the place of images.
 
     Where maps do, the model is the same, and `build_network` leaves out what they replace.
     """
-    if not trains_on_features(model) or model.train_from is not None:
+    if not model.trains_on_features or model.train_from is not None:
         return model
     nothing = {"weights": None, "pretrained": False, "input_mean": None, "input_std": None, "freeze_backbone": False}
     return model.model_copy(update={"backbone": IDENTITY, "args": (), "pooling": "gap", **nothing})
@@ -73,7 +67,7 @@ class FrozenFeatures:
 
     def inputs_of(self, config: Config, part: LabelledSet, watcher: Watcher, *, augmented: bool) -> LabelledSet:
         """Give `part` as the trained network gets it: unchanged, or as features, in several views if `augmented`."""
-        if not trains_on_features(config.model):
+        if not config.model.trains_on_features:
             return part
         self.backbone_digest(config)
         views = 1 + (config.data.views if augmented and config.data.augment != "none" else 0)
@@ -94,14 +88,14 @@ class FrozenFeatures:
 
     def backbone_digest(self, config: Config) -> str | None:
         """Digest the frozen part of the backbone, whatever its file is called; None if nothing is frozen."""
-        if not trains_on_features(config.model):
+        if not config.model.trains_on_features:
             return None
         model = config.model.model_copy(update={"head_init": "xavier", "hidden_dim": None, "embedding_dim": 1})
         if model != self._model:
             self._seen.clear()
             self._backbone, self._digest, self._model = None, "", model
             # Random weights depend on the seed, and a backbone that nobody trained should not be frozen anyway.
-            if not (model.weights or model.pretrained or own_code.is_own(model.backbone, own_code.BACKBONES)):
+            if not model.has_trained_backbone:
                 setting = "freeze_backbone" if model.freeze_backbone else "train_from"
                 raise UserError(
                     f"model.{setting} is set, but {model.backbone} has no trained weights: set "
