@@ -109,7 +109,7 @@ def test_a_process_sees_each_part_once(frozen_settings, monkeypatch):
     config, frozen = frozen_settings(), FrozenFeatures()
     halves = build_data(config.data)
     first = frozen.inputs_of(config, halves.train, Watcher(), augmented=True)
-    monkeypatch.setattr("ccp_dml.runs.feature_store.FeatureStore.read", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("ccp_dml.records.feature_store.FeatureStore.read", lambda *_: pytest.fail("read again"))
     assert frozen.inputs_of(config, halves.train, Watcher(), augmented=True) is first
 
 

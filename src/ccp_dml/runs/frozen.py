@@ -25,10 +25,10 @@ from ccp_dml.foundation.randomness import seeds_of_rows
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.models.stages import DTYPES, parts_below
+from ccp_dml.records.feature_store import FeatureStore
 from ccp_dml.reports.words import duration
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.devices import build_fabric
-from ccp_dml.runs.feature_store import FeatureStore
 from ccp_dml.runs.watcher import Watcher
 
 BLOCK = 128

@@ -13,7 +13,7 @@ from support.frozen_runs import Counter, entries, training_features
 from ccp_dml.cli import main
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.locks import lock
-from ccp_dml.runs.feature_store import FeatureStore
+from ccp_dml.records.feature_store import FeatureStore
 from ccp_dml.runs.watcher import Watcher
 
 
@@ -54,7 +54,7 @@ def test_an_entry_of_the_wrong_size_is_not_called_complete(frozen_settings, tmp_
         with (writer.part / "features.f32").open("ab") as file:
             file.write(features[:1].tobytes())
 
-    monkeypatch.setattr("ccp_dml.runs.feature_store.Writer.write", intrude)
+    monkeypatch.setattr("ccp_dml.records.feature_store.Writer.write", intrude)
     with pytest.raises(UserError, match="another process wrote to it"):
         training_features(frozen_settings())
     assert entries(tmp_path)[0].endswith(".part")
@@ -69,7 +69,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(frozen_settings, monkeyp
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as full:
-        full.setattr("ccp_dml.runs.feature_store.os.fsync", fill_up)
+        full.setattr("ccp_dml.records.feature_store.os.fsync", fill_up)
         with pytest.raises(UserError, match=r"No space left on device.*run\.cache"):
             training_features(frozen_settings())
     counter = Counter()
@@ -139,7 +139,7 @@ def test_a_part_that_is_longer_than_the_whole_is_begun_anew(frozen_settings, tmp
 
 
 def test_who_waits_for_another_process_says_so(frozen_settings, tmp_path, monkeypatch):
-    monkeypatch.setattr("ccp_dml.runs.feature_store.SECONDS_FOR_ANOTHER_PROCESS", 10.0)  # not for ever
+    monkeypatch.setattr("ccp_dml.records.feature_store.SECONDS_FOR_ANOTHER_PROCESS", 10.0)  # not for ever
     with pytest.raises(KeyboardInterrupt):
         training_features(frozen_settings(), Counter(40))
     (part,) = (tmp_path / "cache").glob("*.part")
