@@ -103,6 +103,11 @@ def state_of(folder: Path) -> RunState:
     return RunState("done" if is_finished(folder) else "partly", EvaluationLog(folder).last_step())
 
 
+def begun(runs: Sequence[PlannedRun]) -> list[tuple[PlannedRun, Logbook]]:
+    """Open the folders of those runs that have begun, or are done."""
+    return [(run, Logbook.reopen(run.folder)) for run in runs if is_run(run.folder)]
+
+
 def incomplete_data(runs: Sequence[PlannedRun]) -> list[str]:
     """Say how the data set of finished runs differs from what was published."""
     outlines = [read_json(run.folder / layout.OUTLINE) or {} for run in runs if is_finished(run.folder)]
@@ -114,13 +119,9 @@ def refuse_other_settings(runs: Sequence[PlannedRun]) -> None:
 
     Where data are is no such setting: see `rehearsal.refuse_other_data`.
     """
-    for run in runs:
-        if state_of(run.folder).state == "open":
-            continue
-        logbook = Logbook.reopen(run.folder)
+    for run, logbook in begun(runs):
         logbook.refuse_other_code(run.config)
-        before = values_of(logbook.config())
-        after = values_of(run.config)
+        before, after = values_of(logbook.config()), values_of(run.config)
         for key, old, new in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE):
             if key in GROUPS and same_class(old, new):
                 continue
