@@ -104,13 +104,10 @@ def construct_own(
     """
     constructor = own_code.load(name, group, base)
     parameters = settable(constructor)
-    arguments = {
-        key: value
-        for key, value in checked_against(name, _without(parameters, filled or {}, given), given, prefix, noun).items()
-        if key in given
-    }
-    arguments |= {key: value for key, value in (filled or {}).items() if key in parameters and key not in given}
-    return call_own(name, group, constructor, arguments)
+    fills = {key: value for key, value in (filled or {}).items() if key in parameters and key not in given}
+    left = {key: one for key, one in parameters.items() if key not in fills}
+    checked = checked_against(name, left, given, prefix, noun)
+    return call_own(name, group, constructor, {key: checked[key] for key in given} | fills)
 
 
 def call_own(name: str, group: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
@@ -131,12 +128,6 @@ def settable(constructor: Callable[..., Any], filled_by_run: Collection[str] = (
         for key, value in signature_of(constructor).parameters.items()
         if value.kind not in hidden and key not in filled_by_run
     }
-
-
-def _without(
-    parameters: Mapping[str, inspect.Parameter], filled: Mapping[str, Any], given: Mapping[str, Any]
-) -> dict[str, inspect.Parameter]:
-    return {key: value for key, value in parameters.items() if key not in filled or key in given}
 
 
 PREFIX = "pml:"

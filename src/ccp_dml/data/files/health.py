@@ -1,6 +1,5 @@
 """Look a data set over before anybody trains on it: sizes, broken and tiny images, small classes, copies, leakage."""
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -179,7 +178,11 @@ def equal_files(paths: Sequence[Path]) -> list[list[Path]]:
 
     Only files of equal size are read, so that this is quick on photographs.
     """
-    return [group for same_size in _grouped(paths, _size) for group in _grouped(same_size, file_digest)]
+    return [
+        group
+        for same_size in _grouped(paths, lambda path: path.stat().st_size)
+        for group in _grouped(same_size, file_digest)
+    ]
 
 
 def shared_by_halves(halves: DataHalves) -> list[tuple[Path, Path]]:
@@ -198,10 +201,6 @@ def _files(parts: Iterable[LabelledSet]) -> list[Path]:
         if isinstance(part.source, ImageFiles):
             found += [part.source.paths[position] for position in part.positions.tolist()]
     return found
-
-
-def _size(path: Path) -> int:
-    return os.stat(path).st_size
 
 
 def _grouped(paths: Sequence[Path], key: Callable[[Path], object]) -> list[list[Path]]:
