@@ -1,4 +1,4 @@
-"""From a configuration to the objective of a step: what is built, what is refused, and what a checkpoint holds."""
+"""From a configuration to the objective of a step: what is built, and what a checkpoint holds."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How proxies of very many classes are kept: what is refused, and how a checkpoint is joined and cut.
+"""How proxies of very many classes are kept: how a checkpoint is joined and cut.
 
 What the processes train together is compared in integration/test_several_processes.py.
 """
