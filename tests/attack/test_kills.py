@@ -143,7 +143,7 @@ def test_a_child_that_does_not_end_is_stopped():
 
 
 def test_a_cache_that_is_read_back_wrong_would_be_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr("ccp_dml.runs.feature_store.file_digest", lambda _: "same")
+    monkeypatch.setattr("ccp_dml.records.feature_store.file_digest", lambda _: "same")
     fill_cache(tmp_path)
     (file,) = tmp_path.rglob("features.f16")
     content = bytearray(file.read_bytes())

@@ -1,6 +1,6 @@
 import pytest
 
-from ccp_dml.config.layers import known_keys, naming_keys, resolve
+from ccp_dml.config.layers import known_keys, naming_keys, parse_settings, resolve
 from ccp_dml.config.recipes import shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
@@ -258,3 +258,7 @@ def test_a_folder_may_have_a_number_s_name(name, tmp_path, monkeypatch):
     assert resolve(["folder"], [f"data.root={name}"]).config.data.root == str(tmp_path / name)
     (tmp_path / "mine.toml").write_text("[data]\nroot = 2024\n")
     assert resolve(["folder", "mine.toml"]).config.data.root == str(tmp_path / "2024")
+
+
+def test_of_a_key_that_is_set_twice_the_last_value_counts():
+    assert parse_settings(["optim.lr=1", "optim.lr=2"]) == {"optim.lr": 2}

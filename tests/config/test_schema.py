@@ -66,3 +66,10 @@ def test_plain_tables_give_the_same_configuration_again():
 def test_known_keys_are_all_the_keys_of_a_default_configuration():
     tables = Config().as_tables()
     assert {f"{section}.{key}" for section, table in tables.items() for key in table} <= set(known_keys())
+
+
+def test_a_copy_with_other_values_leaves_the_rest_and_the_original_alone():
+    config = Config()
+    copy = config.with_values(run={"seed": 3, "workers": 0}, model={"embedding_dim": 5})
+    assert (copy.run.seed, copy.run.workers, copy.model.embedding_dim) == (3, 0, 5)
+    assert copy.model_copy(update={"run": config.run, "model": config.model}) == config == Config()

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from ccp_dml.data.files.images import ImageReading
 from ccp_dml.data.transforms import eval_transform, train_transform
 
 TRANSFORMS = {"train_transform": train_transform(16, 12), "eval_transform": eval_transform(16, 12)}
@@ -11,8 +12,14 @@ TRANSFORMS = {"train_transform": train_transform(16, 12), "eval_transform": eval
 
 @pytest.fixture
 def transforms():
-    """Keyword arguments of the loaders, small enough for quick tests."""
+    """Keyword arguments of `ImageFiles`, small enough for quick tests."""
     return TRANSFORMS
+
+
+@pytest.fixture
+def reading():
+    """How the loaders of data sets read images with these transforms."""
+    return ImageReading(**TRANSFORMS)
 
 
 @pytest.fixture

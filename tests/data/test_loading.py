@@ -21,7 +21,6 @@ from ccp_dml.data.loading import (
     loader_processes,
 )
 from ccp_dml.data.sampler import ClassBalancedBatches
-from ccp_dml.data.transforms import eval_transform, train_transform
 from ccp_dml.data.views import Unaugmented
 from ccp_dml.errors import UserError
 
@@ -212,9 +211,8 @@ def test_loaders_of_a_machine_are_divided_among_its_training_processes():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_all_views_of_an_image_are_loaded_at_once(image_folder, monkeypatch, workers):
-    views = {"train_transform": train_transform(16, 12), "eval_transform": eval_transform(16, 12)}
-    part = load_folder(image_folder, **views).train
+def test_all_views_of_an_image_are_loaded_at_once(image_folder, reading, monkeypatch, workers):
+    part = load_folder(image_folder, reading).train
     rows, seeds = torch.arange(5), torch.arange(10).reshape(2, 5)
     decoded = []
     pixels = ImageFiles.pixels
@@ -230,13 +228,12 @@ def test_all_views_of_an_image_are_loaded_at_once(image_folder, monkeypatch, wor
     assert torch.equal(alone, expected[:1])
 
 
-def test_views_of_other_sources_and_errors_on_the_way(image_folder):
+def test_views_of_other_sources_and_errors_on_the_way(image_folder, reading):
     glyphs = load_glyphs().train
     rows, seeds = torch.arange(3), torch.arange(3).reshape(1, 3)
     (loaded,) = load_views(glyphs, rows, seeds, block=8)
     assert torch.equal(loaded, torch.stack([glyphs.load(rows), glyphs.load(rows, seeds[0])]))
-    views = {"train_transform": train_transform(16, 12), "eval_transform": eval_transform(16, 12)}
-    part = load_folder(image_folder, **views).train
+    part = load_folder(image_folder, reading).train
     part.source.paths[0].unlink()
     with pytest.raises(UserError, match="cannot read the image"):
         list(load_views(part, rows, seeds, block=8))

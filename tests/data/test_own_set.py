@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ccp_dml.data.files.images import ImageReading
 from ccp_dml.data.own_set import OwnImages, own_halves
 from ccp_dml.data.transforms import eval_transform, train_transform
 from ccp_dml.errors import UserError
@@ -34,7 +35,7 @@ def images(count, side=12):
 
 
 def halves(data, **more):
-    return own_halves(data, origin="my.py:Data", **VIEWS, **more)
+    return own_halves(data, ImageReading(**VIEWS, **more), origin="my.py:Data")
 
 
 def test_the_first_half_of_the_classes_trains():

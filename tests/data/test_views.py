@@ -4,6 +4,7 @@ import torch
 
 from ccp_dml.data.features import FeatureRows
 from ccp_dml.data.files.folder import load_folder
+from ccp_dml.data.files.images import ImageReading
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.transforms import eval_transform
 from ccp_dml.data.views import (
@@ -86,7 +87,7 @@ def test_only_the_training_half_loses_its_augmentation():
 
 def test_small_image_files_are_read_once_and_look_as_before(image_folder, monkeypatch):
     view = eval_transform(36, 32)
-    halves = load_folder(image_folder, train_transform=view, eval_transform=view)
+    halves = load_folder(image_folder, ImageReading(view, view))
     plain, kept = without_augmentation(halves).train, without_augmentation(halves, 32).train
     read = []
     pixels = type(halves.train.source).pixels
@@ -109,7 +110,7 @@ def test_small_image_files_are_read_once_and_look_as_before(image_folder, monkey
 
 def test_only_few_and_small_image_files_are_kept(image_folder):
     view = eval_transform(36, 32)
-    halves = load_folder(image_folder, train_transform=view, eval_transform=view)
+    halves = load_folder(image_folder, ImageReading(view, view))
     sources = [without_augmentation(halves, side).train.source for side in (32, KEPT_SIDE + 1, None)]
     assert [source.keep for source in sources] == [True, False, False]
     assert not fits_in_memory(KEPT_BYTES // (3 * 32**2) + 1, 32)

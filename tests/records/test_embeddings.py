@@ -8,7 +8,7 @@ import torch
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import save_weights
 from ccp_dml.records import layout
-from ccp_dml.records.checksums import write_checksums
+from ccp_dml.records.documents import write_checksums
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded, save_embedded
 
 

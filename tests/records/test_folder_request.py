@@ -1,7 +1,7 @@
 import pytest
 
 from ccp_dml.errors import UserError
-from ccp_dml.records.folder_request import RequestFile, by_key
+from ccp_dml.records.folder_request import RequestFile
 
 REQUEST = RequestFile("benchmark", "benchmark.toml", may_grow=" (more repeats may be added)")
 
@@ -32,7 +32,3 @@ def test_only_settings_that_change_a_result_must_stay(tmp_path):
         with pytest.raises(UserError, match="more repeats may be added"):
             REQUEST.refuse_other_settings(tmp_path, before, after)
     REQUEST.refuse_other_settings(tmp_path, before, [*before, "ccp.weight=1"], may_differ=["ccp.weight"])
-
-
-def test_of_a_key_that_is_set_twice_the_last_value_counts():
-    assert by_key(["optim.lr=1", "optim.lr=2"]) == {"optim.lr": 2}

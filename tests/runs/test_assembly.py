@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ccp_dml.config.layers import resolve
+from ccp_dml.config.schema import ModelConfig
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.pace import Pace, Patience
@@ -84,7 +85,7 @@ def test_the_correction_reaches_the_pull(assemble):
 
 @pytest.mark.parametrize(("trained", "steps"), [(True, 6), (False, 0)])
 def test_only_a_trained_backbone_rests(assemble, monkeypatch, trained, steps):
-    monkeypatch.setattr("ccp_dml.runs.assembly.has_trained_backbone", lambda _: trained)
+    monkeypatch.setattr(ModelConfig, "has_trained_backbone", trained)
     run = assemble("run", "c2", "train.warm_up_epochs=1")
     assert run.trainer.warm_up_steps == steps  # 48 rows of six classes, eight a step
 

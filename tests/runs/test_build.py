@@ -1,4 +1,4 @@
-"""From a configuration to the objective of a step: what is built, what is refused, and what a checkpoint holds."""
+"""From a configuration to the objective of a step: what is built, and what a checkpoint holds."""
 
 import json
 
@@ -54,19 +54,6 @@ def test_gradients_of_a_scaled_loss_can_be_unscaled_before_they_are_clipped(scal
     assert getattr(optimizer, "_step_supports_amp_scaling", False) is not scaled
 
 
-@pytest.mark.parametrize("name", PROXY_LOSSES)
-@pytest.mark.parametrize("setting", ["ccp.mode=alternating", "ccp.mode=one-problem", "xbm.enabled=true"])
-def test_proxies_of_a_loss_do_not_go_together_with_references(name, setting):
-    with pytest.raises(UserError, match=name.replace("+", r"\+")):
-        build(f"loss.name={name}", setting)
-
-
-@pytest.mark.parametrize("setting", ["ccp.mode=alternating", "xbm.enabled=true"])
-def test_a_loss_of_the_library_without_references_is_refused(setting):
-    with pytest.raises(UserError, match="'pml:FastAPLoss': FastAPLoss cannot be measured against references"):
-        build("loss.name=pml:FastAPLoss", setting)
-
-
 def test_a_loss_of_the_library_takes_proxies_and_a_memory():
     objective, proxies = build("loss.name=pml:CircleLoss", "ccp.mode=alternating", "ccp.proxies_per_class=2")
     assert isinstance(objective, ProxyObjective)
@@ -95,35 +82,12 @@ def test_representatives_are_in_the_batch_and_need_no_references(name):
     assert proxies is None
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("ccp.until=stall", r"ccp\.until=stall ends a problem at any step; set ccp\.until=steps"),
-        ("ccp.until=stale", r"ccp\.until=stale ends a problem at any step; set ccp\.until=steps"),
-        ("train.images_per_class=1", r"train\.images_per_class=1 .*; set it to 2 or more"),
-        ("xbm.enabled=true", r"xbm\.enabled are both set: .*; leave one of them out"),
-        ("loss.name=proxy-anchor", r"'proxy-anchor' .* never with representatives.*choose a pair loss such as c2"),
-        ("loss.name=pml:ArcFaceLoss", r"'pml:ArcFaceLoss' .* never with representatives"),
-        ("run.proxies_over_processes=true", r"needs proxies that CCP reselects"),
-        ("optim.proxies_by_rows=true", r"needs proxies that CCP reselects"),
-    ],
-)
-def test_what_does_not_go_together_with_representatives_is_refused(setting, words):
-    with pytest.raises(UserError, match=words):
-        build(*REPRESENTED, setting)
-
-
 def test_the_memory_holds_so_many_batches():
     objective, _ = build(
         "xbm.enabled=true", "xbm.memory_batches=5", "train.classes_per_batch=3", "train.images_per_class=2"
     )
     assert objective.embeddings.shape == (30, 6)
     assert objective.start_step == 1000
-
-
-def test_a_memory_and_proxies_at_once_are_refused():
-    with pytest.raises(UserError, match="either a memory or proxies"):
-        build("xbm.enabled=true", "ccp.mode=alternating")
 
 
 def test_mixtures_get_their_weight_their_distribution_and_the_seed_of_the_run():
@@ -134,22 +98,6 @@ def test_mixtures_get_their_weight_their_distribution_and_the_seed_of_the_run():
     assert isinstance(objective, Metrix)
     assert (objective.weight, objective.alpha, reselected) == (0.1, 3.0, None)
     assert objective.seed == built(1)[0].seed != built(2)[0].seed
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["loss.name=ms", "ccp.mode=one-problem"], "metrix.enabled and ccp.mode=one-problem are both set"),
-        (["loss.name=ms", "ccp.mode=representatives", "ccp.until=steps"], "ccp.mode=representatives are both set"),
-        (["loss.name=ms", "xbm.enabled=true"], "metrix.enabled and xbm.enabled=true are both set"),
-        (["loss.name=triplet"], "loss.name = 'triplet' does not know what a reference costs that is partly positive"),
-        (["loss.name=proxy-anchor"], "loss.name = 'proxy-anchor' does not know"),
-        (["loss.name=pml:CircleLoss"], "loss.name = 'pml:CircleLoss' does not know"),
-    ],
-)
-def test_mixtures_that_nobody_can_use_are_refused(settings, message):
-    with pytest.raises(UserError, match=message):
-        build("metrix.enabled=true", *settings)
 
 
 def test_epochs_become_steps():
@@ -261,23 +209,6 @@ def test_proxies_of_unit_length_are_selected_where_lengths_do_not_count():
     assert proxies.length == "unit"
 
 
-@pytest.mark.parametrize("pool", [1, 8])
-def test_staleness_needs_a_covering_radius(pool):
-    settings = ("ccp.mode=alternating", "ccp.until=stale", "ccp.proxies_per_class=8", f"ccp.pool_per_class={pool}")
-    with pytest.raises(
-        UserError, match=rf"ccp\.until=stale.*ccp\.pool_per_class, which is {pool} and makes a pool of 8"
-    ):
-        build(*settings)
-    build(*settings, "ccp.pool_per_class=9")
-
-
-def test_proxies_are_not_balanced_against_a_batch_without_pairs():
-    settings = ("ccp.mode=alternating", "ccp.pair_weight=balanced")
-    with pytest.raises(UserError, match=r"train\.images_per_class=1 none of these is of one class; set it to 2"):
-        build(*settings, "train.images_per_class=1")
-    build(*settings, "train.images_per_class=2")
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [((), "clip"), (("loss.normalise=l2",), "l2"), (("loss.name=pml:TripletMarginLoss",), "l2")],
@@ -285,16 +216,6 @@ def test_proxies_are_not_balanced_against_a_batch_without_pairs():
 def test_proxies_are_measured_where_the_loss_puts_them(settings, expected):
     _, proxies = build("ccp.mode=alternating", *settings)
     assert proxies.normalise == expected
-
-
-@pytest.mark.parametrize("settings", [("model.normalise=l2",), ("loss.normalise=none",)])
-def test_proxies_stay_where_embeddings_are(settings):
-    network = "l2" if settings[0].startswith("model") else "clip"
-    with pytest.raises(UserError, match=rf"different places .* set loss\.normalise={network}"):
-        build("ccp.mode=alternating", *settings)
-    build(*settings)  # without proxies there is nothing that the network does not normalise
-    build("ccp.mode=alternating", "model.normalise=l2", "loss.normalise=l2")
-    build("ccp.mode=alternating", "model.normalise=l2", "loss.name=pml:TripletMarginLoss")
 
 
 def test_a_miner_goes_to_the_loss_with_its_arguments():
@@ -421,16 +342,6 @@ def test_run_compile_says_where_no_backbone_runs(features, tmp_path):
     settings = complete(resolve(["features", "c2"], [*short, "train.classes_per_batch=2"]).config)
     train(settings, Logbook.open_new(tmp_path / "run", settings, ["test"]), Listener())
     assert "run.compile has no effect: no backbone runs while a head on features trains." in heard
-
-
-@pytest.mark.parametrize("method", ["c2", "triplet", "ms-metrix"])
-def test_a_batch_without_a_pair_of_one_class_is_refused(method):
-    with pytest.raises(
-        UserError, match=r"^train\.images_per_class=1 .* the loss (c2|triplet|ms) .*set it to 2 or more\.$"
-    ):
-        build_objective(resolve(["glyphs", method], ["train.images_per_class=1"]).config, classes=16)
-    for alone in ("c2-xbm", "c2-ccp", "proxy-anchor"):  # which compare with more than the batch
-        build_objective(resolve(["glyphs", alone], ["train.images_per_class=1"]).config, classes=16)
 
 
 def test_run_compile_compiles_the_network_that_trains(tmp_path, monkeypatch):

@@ -209,14 +209,14 @@ def config(*settings, method="c2-ccp"):
 
 
 def test_needs_grow_with_what_is_named():
-    small, large = (memory_needs(config(f"ccp.proxies_per_class={n}"), 100, of_images=True) for n in (8, 8000))
+    small, large = (memory_needs(config(f"ccp.proxies_per_class={n}"), 100) for n in (8, 8000))
     assert large["ccp.proxies_per_class"] == 1000 * small["ccp.proxies_per_class"]
     assert large["run.evaluation_batch"] == small["run.evaluation_batch"]
 
 
 def test_copies_of_proxies_count():
     def needs(*settings):
-        return memory_needs(config(*settings), 100, of_images=True)
+        return memory_needs(config(*settings), 100)
 
     once = needs()["ccp.proxies_per_class"]
     assert needs("ccp.proxies_by_need=true")["ccp.proxies_per_class"] == 2 * once
@@ -224,22 +224,22 @@ def test_copies_of_proxies_count():
 
 
 def test_representatives_take_no_memory():
-    assert not any(key.startswith("ccp.") for key in memory_needs(config(method="c2-profs"), 100, of_images=True))
+    assert not any(key.startswith("ccp.") for key in memory_needs(config(method="c2-profs"), 100))
 
 
 def test_too_much_is_refused_with_the_sum_and_its_parts():
-    refuse_too_large(config(), 100, of_images=True, available=8 * 10**9)
+    refuse_too_large(config(), 100, available=8 * 10**9)
     with pytest.raises(
         UserError, match=r"at least .* GB .* has 8\.0 GB \(ccp\.pool_per_class .* ccp\.proxies_per_class"
     ):
-        refuse_too_large(config("ccp.proxies_per_class=1000000"), 100, of_images=True, available=8 * 10**9)
+        refuse_too_large(config("ccp.proxies_per_class=1000000"), 100, available=8 * 10**9)
     with pytest.raises(UserError, match=r"run\.workers"):
-        refuse_too_large(config("run.workers=256"), 100, of_images=True, available=8 * 10**9)
+        refuse_too_large(config("run.workers=256"), 100, available=8 * 10**9)
 
 
 def test_processes_hold_proxies_each_or_share_them():
     def needs(*settings, **arguments):
-        found = memory_needs(config("ccp.proxies_per_class=2", *settings), 10**6, of_images=True, **arguments)
+        found = memory_needs(config("ccp.proxies_per_class=2", *settings), 10**6, **arguments)
         return found["ccp.proxies_per_class"], found["ccp.pool_per_class"]
 
     proxies, pool = needs()

@@ -20,7 +20,7 @@ from ccp_dml.records.logbook import ADDED_LATER, MAY_CHANGE, WHERE_FILES_ARE, Lo
 from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data
-from ccp_dml.runs.frozen import FrozenFeatures, digest_of, trained_part, trains_on_features
+from ccp_dml.runs.frozen import FrozenFeatures, digest_of, trained_part
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 
@@ -109,7 +109,7 @@ def test_a_process_sees_each_part_once(frozen_settings, monkeypatch):
     config, frozen = frozen_settings(), FrozenFeatures()
     halves = build_data(config.data)
     first = frozen.inputs_of(config, halves.train, Watcher(), augmented=True)
-    monkeypatch.setattr("ccp_dml.runs.feature_store.FeatureStore.read", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("ccp_dml.records.feature_store.FeatureStore.read", lambda *_: pytest.fail("read again"))
     assert frozen.inputs_of(config, halves.train, Watcher(), augmented=True) is first
 
 
@@ -276,13 +276,13 @@ def test_loader_processes_decode_images_and_are_not_started_for_features(frozen_
 
 def test_what_is_trained():
     features = resolve(["features", "c2"], ["model.freeze_backbone=true"]).config.model
-    assert not trains_on_features(features), "there is no backbone to freeze"
+    assert not features.trains_on_features, "there is no backbone to freeze"
     assert trained_part(features) == features
     images = resolve(["cub", "c2"], ["model.freeze_backbone=true", "model.weights=FILE", "model.pooling=gap+gmp"])
     head = trained_part(images.config.model)
     assert (head.backbone, head.weights, head.pooling) == ("identity", None, "gap")
-    assert not trains_on_features(resolve(["cub", "c2"]).config.model)
-    assert not trains_on_features(images.config.model.model_copy(update={"cache_features": False}))
+    assert not resolve(["cub", "c2"]).config.model.trains_on_features
+    assert not images.config.with_values(model={"cache_features": False}).model.trains_on_features
 
 
 def test_items_that_were_not_seen_have_no_features(frozen_settings):

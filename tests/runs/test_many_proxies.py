@@ -1,4 +1,4 @@
-"""How proxies of very many classes are kept: what is refused, and how a checkpoint is joined and cut.
+"""How proxies of very many classes are kept: how a checkpoint is joined and cut.
 
 What the processes train together is compared in integration/test_several_processes.py.
 """
@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from ccp_dml.config.layers import resolve
-from ccp_dml.errors import UserError
 from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.proxies import ClassProxies
@@ -43,26 +42,6 @@ def test_pair_losses_can_be_divided(loss):
     assert proxies.labels.tolist() == [2, 2, 3, 3, 4, 4]
     _, whole = objective("ccp.proxies_per_class=2", method=f"{loss}-ccp", processes=OneOf(1, 4))
     assert whole.vectors.shape == (10, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "method", "message"),
-    [
-        ((), "c2", r"needs proxies that CCP reselects"),
-        ((), "proxy-anchor", r"needs proxies that CCP reselects"),
-        (("loss.name=pml:ContrastiveLoss",), "c2-ccp", r"'pml:ContrastiveLoss' .* choose one of c1, c2, ms, triplet"),
-        (("ccp.proxies_by_need=true",), "c2-ccp", r"ccp\.proxies_by_need=false"),
-        (("run.precision=16-mixed",), "c2-ccp", r"use bf16-mixed"),
-    ],
-)
-def test_what_cannot_be_divided_is_refused_in_any_number_of_processes(settings, method, message):
-    with pytest.raises(UserError, match=message):
-        objective(DIVIDED, *settings, method=method)
-
-
-def test_there_must_be_a_class_for_each_process():
-    with pytest.raises(UserError, match="4 processes share 3 classes; start fewer"):
-        objective(DIVIDED, processes=OneOf(0, 4), classes=3)
 
 
 def state_of(proxies):

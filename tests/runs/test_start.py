@@ -85,7 +85,7 @@ def test_whatever_the_number_of_classes_training_can_begin(method, classes):
     config, _ = fitted(f"folder {method}", classes)
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, halves(classes))
     batches = ClassBalancedBatches(learned.labels, config.train.classes_per_batch, config.train.images_per_class, 0)
-    assert len(next(iter(batches))) == config.train.classes_per_batch * config.train.images_per_class
+    assert len(batches.batch(0, 0)) == config.train.classes_per_batch * config.train.images_per_class
     assert len(validation.queries.class_names) >= 2
 
 

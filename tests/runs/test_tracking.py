@@ -12,6 +12,7 @@ from support.interruptions import StopAfter
 
 from ccp_dml.cli import main
 from ccp_dml.config.layers import flatten, resolve
+from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.plans.plan import plan_run
 from ccp_dml.plans.rehearsal import rehearse
@@ -335,9 +336,9 @@ def test_everything_a_run_tells_reaches_the_watcher_behind():
 
     heard = []
     logging = LoggingWatcher(Noting(), SimpleNamespace(folder=None), lambda *_: tracking.OpenLog(Deaf(), True))
-    logging.logger = Deaf()
+    logging.opened = Deaf()
     arguments = {
-        "config": None,
+        "config": Config(),
         "step": 4,
         "row": {"step": 4},
         "best": 0.5,

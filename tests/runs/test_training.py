@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ccp_dml.config.layers import resolve
-from ccp_dml.config.schema import DataConfig, ProtocolConfig
+from ccp_dml.config.schema import ProtocolConfig
 from ccp_dml.data.features import load_features
 from ccp_dml.data.labelled import DataHalves, TestSet
 from ccp_dml.errors import UserError
@@ -17,7 +17,7 @@ from ccp_dml.foundation.machine import MemoryPeak
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.datasets import classes_to_learn_and_to_select_on
-from ccp_dml.runs.training import prepare_torch, refuse_staleness_without_radius, refuse_untrainable, train
+from ccp_dml.runs.training import prepare_torch, train
 from ccp_dml.runs.watcher import Watcher
 
 
@@ -87,21 +87,6 @@ def test_what_is_not_there_is_told_before_anything_is_announced(features, tmp_pa
     with pytest.raises(UserError, match=message):
         train(config, Logbook.open_new(tmp_path / "run", config, ["test"]), Listener())
     assert Listener.said == []
-
-
-def test_staleness_needs_images_that_are_no_proxies(features):
-    halves = load_features(features)
-    images = int(halves.train.labels.bincount().max())
-
-    def settings(count):
-        pace = ["ccp.until=stale", f"ccp.proxies_per_class={count}", f"ccp.pool_per_class={count + 1}"]
-        small = [f"data.path={features}", "protocol.folds=2", "train.classes_per_batch=4"]
-        return complete(resolve(["features", "c2-ccp"], [*small, *pace]).config)
-
-    refuse_staleness_without_radius(settings(images - 1), images)
-    refuse_staleness_without_radius(settings(images).model_copy(update={"data": DataConfig(name="folder")}), images)
-    with pytest.raises(UserError, match=rf"no class has more than {images} images, which never vary, and ccp\.proxies"):
-        refuse_untrainable(settings(images), halves)
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

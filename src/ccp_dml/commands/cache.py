@@ -10,7 +10,7 @@ from ccp_dml.commands.console import Json, out, print_json
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
-    from ccp_dml.runs.feature_store import CachedFeatures
+    from ccp_dml.records.feature_store import CachedFeatures
 
 
 def cache(
@@ -36,8 +36,8 @@ def cache(
     - `ccp cache 3f2a --clear`
     """
     from ccp_dml.foundation.files import cache_home
+    from ccp_dml.records.feature_store import FeatureStore
     from ccp_dml.reports.words import megabytes
-    from ccp_dml.runs.feature_store import FeatureStore
 
     root = cache_home() / "features" if folder is None else folder
     if folder is not None and not folder.is_dir():
@@ -78,7 +78,7 @@ def values(entry: "CachedFeatures") -> dict[str, Any]:
 
 
 def state(entry: "CachedFeatures") -> str:
-    from ccp_dml.runs.feature_store import FORMAT
+    from ccp_dml.records.feature_store import FORMAT
 
     if entry.description.get("format") != FORMAT:
         return "of another version"

@@ -134,7 +134,7 @@ def disk() -> list[Finding]:
 def features() -> list[Finding]:
     """Look into the feature cache: its entries, and whether their headers can be read."""
     from ccp_dml.foundation.files import cache_home
-    from ccp_dml.runs.feature_store import FeatureStore
+    from ccp_dml.records.feature_store import FeatureStore
 
     entries = FeatureStore(cache_home() / "features").entries()
     unreadable = [entry.key[:8] for entry in entries if entry.is_complete and not entry.description]
@@ -157,7 +157,7 @@ def weights() -> list[Finding]:
 def files_of(run: Path) -> list[Finding]:
     """Compare all files of a run with their checksums."""
     from ccp_dml.foundation.seals import check_safetensors, check_torch_file
-    from ccp_dml.records.checksums import COVERED, refuse_changed_document
+    from ccp_dml.records.documents import COVERED, refuse_changed_document
     from ccp_dml.records.layout import RESULT
     from ccp_dml.records.run_folder import RunFolder
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ccp_dml.config.layers import FOR_LOSSES
 from ccp_dml.config.recipes import RECIPE_KINDS, recipe_layers, shipped_recipes
-from ccp_dml.config.schema import Arguments, Config
+from ccp_dml.config.schema import Arguments, fields_by_key
 
 
 @dataclass(frozen=True)
@@ -26,17 +25,7 @@ class KeyDescription:
 
 def describe_keys() -> dict[str, KeyDescription]:
     """Describe every key of the schema, section by section."""
-    return {
-        f"{section}.{name}": describe_field(f"{section}.{name}", key)
-        for section, field in Config.model_fields.items()
-        for name, key in _fields(field).items()
-    }
-
-
-def _fields(section: FieldInfo) -> dict[str, FieldInfo]:
-    assert isinstance(section.annotation, type)
-    assert issubclass(section.annotation, BaseModel)
-    return section.annotation.model_fields
+    return {key: describe_field(key, field) for key, field in fields_by_key().items()}
 
 
 def describe_field(key: str, field: FieldInfo) -> KeyDescription:

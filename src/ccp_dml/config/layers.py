@@ -4,7 +4,6 @@ Also here: the sentence about a wrong value, and what differs between two config
 """
 
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from pydantic import ValidationError
 
 from ccp_dml.config.loss_signatures import shipped_losses
 from ccp_dml.config.recipes import STUDY, Layer, Tables, recipe_layers, shipped_recipes
-from ccp_dml.config.schema import WITH_PROXIES, Config
+from ccp_dml.config.schema import WITH_PROXIES, Config, fields_by_key
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation import own_code
+from ccp_dml.foundation.files import from_toml
 
 SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 """`.5` and `5.`, which people type and TOML does not know."""
@@ -230,12 +230,13 @@ def flatten(tables: Tables, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
+def values_of(config: Config) -> dict[str, Any]:
+    """List what a configuration sets, by dotted keys such as `loss.name`."""
+    return dict(flatten(config.as_tables()))
+
+
 def known_keys() -> list[str]:
-    return [
-        f"{section}.{name}"
-        for section, field in Config.model_fields.items()
-        for name in field.annotation.model_fields  # type: ignore[union-attr]
-    ]
+    return list(fields_by_key())
 
 
 def keys_called(name: str) -> list[str]:
@@ -288,10 +289,15 @@ def parse_setting(text: str) -> Layer:
     return Layer(f"{SETTING}{key.strip()}", {section: {name: parsed}})
 
 
+def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """Parse several settings: the values by dotted key. Of a key that is set twice, the last one counts."""
+    return {key: value for text in texts for key, value in flatten(parse_setting(text).tables)}
+
+
 def parse_value(text: str) -> Any:
     """Read a value as TOML where it is TOML, otherwise as a plain string."""
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # a number of 5,000 digits is none, either
+        value = from_toml(f"value = {text}")["value"]
+    except ValueError:  # a number of 5,000 digits is none, either
         return float(text) if SHORT_NUMBER.fullmatch(text) else text
     return text if isinstance(value, date | time) else value  # no setting is a date, but a folder may be called so

@@ -12,7 +12,6 @@ from ccp_dml.config.layers import SETTING, Resolved, flatten, known_keys
 from ccp_dml.config.recipes import CCP, Layer, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
-from ccp_dml.foundation import own_code
 
 Choice = Literal["data", "model", "method", "protocol"]
 
@@ -59,147 +58,124 @@ def of_data(*names: str) -> Reader:
     )
 
 
-def of_method(reads: Callable[[Config], bool], remedy: str) -> Reader:
-    return Reader("method", reads, remedy)
+def read_by(keys: str, reader: Reader) -> dict[str, Reader]:
+    """Let one reader read several keys."""
+    return dict.fromkeys(keys.split(), reader)
 
 
-def is_frozen(config: Config) -> bool:
-    """Tell whether some of the backbone rests, so that its features or maps are stored."""
-    rests = config.model.freeze_backbone or config.model.train_from is not None
-    return rests and config.model.backbone != "identity"
+def by_method(keys: str, reads: Callable[[Config], bool], remedy: str) -> dict[str, Reader]:
+    """Let some methods read several keys."""
+    return read_by(keys, Reader("method", reads, remedy))
 
-
-def has_trained_backbone(config: Config) -> bool:
-    """Tell whether the backbone begins with weights that mean something; a user's own may load them by itself."""
-    model = config.model
-    return bool(model.pretrained or model.weights) or own_code.is_own(model.backbone, own_code.BACKBONES)
-
-
-IMAGE_BACKBONE = Reader(
-    "model",
-    lambda config: config.model.backbone != "identity",
-    "the backbone {backbone} passes vectors on as they are; take a data set of images, such as the recipe folder",
-)
-WITH_PROXIES = of_method(
-    lambda config: config.ccp.has_proxies, "it belongs to proxies, and {method} has none; name a method such as {ccp}"
-)
-WITH_TRAINED_PROXIES = of_method(
-    lambda config: config.ccp.has_proxies or config.loss.name not in BATCH_LOSSES,
-    "{method} trains no proxies; name a method such as {ccp}",
-)
-WITH_CCP = of_method(
-    lambda config: config.ccp.mode == "alternating",
-    "it belongs to CCP (ccp.mode=alternating), and {method} is another method; name a method such as {ccp}",
-)
-WITH_SEVERAL_PROBLEMS = of_method(
-    lambda config: config.ccp.alternates,
-    "it belongs to methods that solve problem after problem, and {method} is none; name a method such as {ccp}",
-)
-WITH_STALENESS = of_method(
-    lambda config: config.ccp.mode == "alternating" and config.ccp.until in ("behind", "stale"),
-    "it is read with ccp.until=behind or stale by methods such as {ccp}",
-)
-WITH_MEMORY = of_method(
-    lambda config: config.xbm.enabled,
-    "it belongs to a memory of past batches, and {method} has none; name a method such as c2-xbm",
-)
-WITH_MIXTURES = of_method(
-    lambda config: config.metrix.enabled,
-    "it belongs to mixtures of embeddings, and {method} has none; name a method such as ms-metrix",
-)
-WITH_VALIDATION = Reader(
-    "protocol",
-    lambda config: config.protocol.select_on == "validation",
-    "with protocol.select_on=test, no training class validates; leave one of the two out",
-)
 
 READERS: dict[str, Reader] = {
-    "data.root": of_data(*FILES, "mnist"),
-    "data.path": of_data("csv", "features"),
-    "data.resize": of_data(*FILES),
-    "data.crop": of_data(*FILES),
-    "data.crop_area": of_data(*FILES),
-    "data.flip": of_data(*FILES),
-    "data.turn": of_data(*FILES),
-    "data.colour": of_data(*FILES),
-    "data.views": Reader(
-        "model",
-        lambda config: is_frozen(config) and config.model.cache_features and config.data.augment != "none",
-        "views are stored of what a frozen backbone sees; add the recipe frozen, as in `{data} frozen {ccp}`, without "
-        "data.augment=none and model.cache_features=false",
-    ),
-    "data.cached": of_data("cub", "cars196", "sop", "inshop"),
-    "data.reduced_decoding": of_data(*FILES),
-    "data.skip_broken": of_data(*FILES),
-    "data.duplicates": of_data("folder", "csv"),
-    "data.drop_small_classes": of_data(*FILES, "features"),
-    "data.test_share": of_data("folder", "csv"),
+    **read_by("data.root", of_data(*FILES, "mnist")),
+    **read_by("data.path", of_data("csv", "features")),
+    **read_by("data.resize data.crop data.crop_area data.flip data.turn data.colour", of_data(*FILES)),
+    **read_by("data.reduced_decoding data.skip_broken", of_data(*FILES)),
+    **read_by("data.cached", of_data("cub", "cars196", "sop", "inshop")),
+    **read_by("data.duplicates data.test_share", of_data("folder", "csv")),
+    **read_by("data.drop_small_classes", of_data(*FILES, "features")),
     "data.split_column": Reader(
         "data", lambda config: config.data.name not in {*DATASETS} - {"csv"}, "only the recipe csv reads a table"
     ),
-    "model.weights": IMAGE_BACKBONE,
-    "model.pretrained": IMAGE_BACKBONE,
-    "model.input_mean": IMAGE_BACKBONE,
-    "model.input_std": IMAGE_BACKBONE,
-    "model.pooling": IMAGE_BACKBONE,
-    "model.freeze_batch_norm": IMAGE_BACKBONE,
-    "model.freeze_backbone": IMAGE_BACKBONE,
-    "model.train_from": IMAGE_BACKBONE,
+    "data.views": Reader(
+        "model",
+        lambda config: config.model.trains_on_features and config.data.augment != "none",
+        "views are stored of what a frozen backbone sees; add the recipe frozen, as in `{data} frozen {ccp}`, without "
+        "data.augment=none and model.cache_features=false",
+    ),
+    **read_by(
+        "model.weights model.pretrained model.input_mean model.input_std model.pooling model.freeze_batch_norm "
+        "model.freeze_backbone model.train_from",
+        Reader(
+            "model",
+            lambda config: config.model.backbone != "identity",
+            "the backbone {backbone} passes vectors on as they are; take a data set of images, such as the recipe "
+            "folder",
+        ),
+    ),
     "model.cache_features": Reader(
-        "model", is_frozen, "only a frozen backbone's features are kept; add the recipe frozen"
+        "model",
+        lambda config: config.model.is_frozen,
+        "only a frozen backbone's features are kept; add the recipe frozen",
     ),
     "model.feature_precision": Reader(
-        "model", is_frozen, "only a frozen backbone's features are rounded; add the recipe frozen"
+        "model",
+        lambda config: config.model.is_frozen,
+        "only a frozen backbone's features are rounded; add the recipe frozen",
     ),
     "train.warm_up_epochs": Reader(
         "model",
-        has_trained_backbone,
+        lambda config: config.model.has_trained_backbone,
         "a backbone rests while last layer and proxies get ready for its features, but those of {backbone} mean "
         "nothing yet; set model.weights, or take a mode with a pretrained one, such as finetune",
     ),
-    "optim.proxy_lr_factor": WITH_TRAINED_PROXIES,
-    "optim.decay_proxies": WITH_TRAINED_PROXIES,
-    "optim.proxies_by_rows": WITH_TRAINED_PROXIES,
-    "ccp.weight": WITH_SEVERAL_PROBLEMS,
-    "ccp.proxies_per_class": WITH_PROXIES,
-    "ccp.proxies_by_need": WITH_PROXIES,
-    "ccp.pool_per_class": WITH_PROXIES,
-    "ccp.start_step": WITH_PROXIES,
-    "ccp.pull_to_start": WITH_CCP,
-    "ccp.until": WITH_SEVERAL_PROBLEMS,
-    "ccp.patience": of_method(
+    **by_method(
+        "optim.proxy_lr_factor optim.decay_proxies optim.proxies_by_rows",
+        lambda config: config.ccp.has_proxies or config.loss.name not in BATCH_LOSSES,
+        "{method} trains no proxies; name a method such as {ccp}",
+    ),
+    **by_method(
+        "ccp.proxies_per_class ccp.proxies_by_need ccp.pool_per_class ccp.start_step ccp.pair_weight ccp.proxy_length "
+        "ccp.space",
+        lambda config: config.ccp.has_proxies,
+        "it belongs to proxies, and {method} has none; name a method such as {ccp}",
+    ),
+    **by_method(
+        "ccp.weight ccp.until ccp.averaged_solutions ccp.corrected_sets",
+        lambda config: config.ccp.alternates,
+        "it belongs to methods that solve problem after problem, and {method} is none; name a method such as {ccp}",
+    ),
+    **by_method(
+        "ccp.pull_to_start ccp.remembered_problems ccp.reset_moments",
+        lambda config: config.ccp.mode == "alternating",
+        "it belongs to CCP (ccp.mode=alternating), and {method} is another method; name a method such as {ccp}",
+    ),
+    **by_method(
+        "ccp.patience",
         lambda config: config.ccp.mode == "alternating" and config.ccp.until != "steps",
         "it ends the problems of methods such as {ccp} unless ccp.until=steps does; name one, without that setting",
     ),
-    "ccp.staleness": WITH_STALENESS,
-    "ccp.check_every": WITH_STALENESS,
-    "ccp.steps_per_problem": of_method(
+    **by_method(
+        "ccp.staleness ccp.check_every",
+        lambda config: config.ccp.mode == "alternating" and config.ccp.until in ("behind", "stale"),
+        "it is read with ccp.until=behind or stale by methods such as {ccp}",
+    ),
+    **by_method(
+        "ccp.steps_per_problem",
         lambda config: config.ccp.alternates and config.ccp.until == "steps",
         "it is read with ccp.until=steps by methods such as {ccp}",
     ),
-    "ccp.pair_weight": WITH_PROXIES,
-    "ccp.balance": of_method(
+    **by_method(
+        "ccp.balance",
         lambda config: config.ccp.has_proxies and config.ccp.pair_weight == "balanced",
         "it is read with ccp.pair_weight=balanced by methods such as {ccp}",
     ),
-    "ccp.proxy_length": WITH_PROXIES,
-    "ccp.space": WITH_PROXIES,
-    "ccp.rewind": of_method(
+    **by_method(
+        "ccp.rewind",
         lambda config: config.ccp.has_proxies and (config.ccp.mode == "one-problem" or config.ccp.until != "steps"),
         "problems that end after a number of steps have no best weights to go back to; it is read by methods such as "
         "{ccp} unless ccp.until=steps",
     ),
-    "ccp.remembered_problems": WITH_CCP,
-    "ccp.averaged_solutions": WITH_SEVERAL_PROBLEMS,
-    "ccp.corrected_sets": WITH_SEVERAL_PROBLEMS,
-    "ccp.reset_moments": WITH_CCP,
-    "xbm.memory_batches": WITH_MEMORY,
-    "xbm.start_step": WITH_MEMORY,
-    "metrix.weight": WITH_MIXTURES,
-    "metrix.alpha": WITH_MIXTURES,
-    "protocol.hold_out": WITH_VALIDATION,
-    "protocol.folds": WITH_VALIDATION,
-    "protocol.fold": WITH_VALIDATION,
+    **by_method(
+        "xbm.memory_batches xbm.start_step",
+        lambda config: config.xbm.enabled,
+        "it belongs to a memory of past batches, and {method} has none; name a method such as c2-xbm",
+    ),
+    **by_method(
+        "metrix.weight metrix.alpha",
+        lambda config: config.metrix.enabled,
+        "it belongs to mixtures of embeddings, and {method} has none; name a method such as ms-metrix",
+    ),
+    **read_by(
+        "protocol.hold_out protocol.folds protocol.fold",
+        Reader(
+            "protocol",
+            lambda config: config.protocol.select_on == "validation",
+            "with protocol.select_on=test, no training class validates; leave one of the two out",
+        ),
+    ),
 }
 """Keys that some runs read and others do not. The test lists all others: a new key must stand here or there."""
 

@@ -4,16 +4,17 @@ A method's name is its loss and a suffix: `c2` alone, `c2-proxy`, `c2-ccp`, `c2-
 `ms-metrix`, `c2-profs`.
 """
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
+from os.path import isdir, isfile  # of a name that no disk could hold, pathlib would raise
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from ccp_dml.errors import UserError, did_you_mean
+from ccp_dml.foundation.files import from_toml
 
 Tables = dict[str, Any]
 
@@ -71,7 +72,7 @@ def read_recipe(name: str) -> Layer:
     file: Traversable | Path | None = shipped.get(name)
     if file is None:
         file = Path(name)
-        if not is_file(file):
+        if not isfile(file):
             refuse_data(file)
             refuse_setting(name)
             known = did_you_mean(name, list(shipped)) or "; `ccp list recipes` names them all"
@@ -79,8 +80,8 @@ def read_recipe(name: str) -> Layer:
     if file == Path(name):
         refuse_data(file)
     try:
-        return Layer(name, tomllib.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of 5,000 digits, 1,000 brackets
+        return Layer(name, from_toml(file.read_text(encoding="utf-8")))
+    except ValueError as error:  # no TOML, no UTF-8, a number of 5,000 digits, 1,000 brackets
         raise UserError(f"{name} is not a TOML file that can be read: {error}.") from None
 
 
@@ -94,10 +95,10 @@ def refuse_setting(name: str) -> None:
 def refuse_data(path: Path) -> None:
     """Raise for images, tables and vectors that stand where a recipe belongs; say how they are named instead."""
     readers = {".csv": ("csv MODE METHOD", "data.path"), ".npz": ("features METHOD", "data.path")}
-    reader = ("folder MODE METHOD", "data.root") if is_folder(path) else readers.get(path.suffix.lower())
-    if reader is not None and (is_folder(path) or is_file(path)):
+    reader = ("folder MODE METHOD", "data.root") if isdir(path) else readers.get(path.suffix.lower())
+    if reader is not None and (isdir(path) or isfile(path)):
         line, key = reader
-        kind = "a folder" if is_folder(path) else "a file of data"
+        kind = "a folder" if isdir(path) else "a file of data"
         raise UserError(
             f"{path} is {kind}, not a recipe; train on it with: ccp train {line} --set {key}={quote(str(path))}"
         )
@@ -183,22 +184,7 @@ def parse_losses(text: str) -> tuple[str, ...]:
 
 
 def is_recipe_file(name: str) -> bool:
-    return name.endswith(".toml") and is_file(Path(name))
-
-
-def is_file(path: Path) -> bool:
-    """Tell whether there is such a file; a name that no disk could hold is none."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
+    return name.endswith(".toml") and isfile(name)
 
 
 def recipe_label(recipe: str) -> str:

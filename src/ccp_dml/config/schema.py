@@ -4,7 +4,10 @@ from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
+
+from ccp_dml.foundation import own_code
 
 LARGEST_SIDE = 8192  # pixels
 LARGEST_WIDTH = 65_536  # numbers in an embedding or a hidden layer
@@ -153,6 +156,21 @@ class ModelConfig(ConfigSection):
     hidden_dim: int | None = Field(
         None, ge=1, le=LARGEST_WIDTH, description="width of a hidden layer beside the last; unset: none"
     )
+
+    @property
+    def is_frozen(self) -> bool:
+        """Tell whether some of the backbone rests, so that it gives the same in every step."""
+        return (self.freeze_backbone or self.train_from is not None) and self.backbone != "identity"
+
+    @property
+    def trains_on_features(self) -> bool:
+        """Tell whether the backbone's features, or its lower stages' maps, take the place of images."""
+        return self.is_frozen and self.cache_features
+
+    @property
+    def has_trained_backbone(self) -> bool:
+        """Tell whether the backbone begins with weights that mean something; a user's own may load them by itself."""
+        return bool(self.pretrained or self.weights) or own_code.is_own(self.backbone, own_code.BACKBONES)
 
 
 class LossConfig(BaseModel):
@@ -356,9 +374,20 @@ class Config(ConfigSection):
     protocol: ProtocolConfig = ProtocolConfig()
     run: RunConfig = RunConfig()
 
+    def with_values(self, **sections: Mapping[str, Any]) -> "Config":
+        """Copy the configuration with other values, as in `with_values(run={"seed": 1})`; they are not checked."""
+        return self.model_copy(
+            update={name: getattr(self, name).model_copy(update=values) for name, values in sections.items()}
+        )
+
     def as_tables(self) -> dict[str, dict[str, Any]]:
         """Convert to nested plain values for TOML, which has no null: what is unset or empty is left out."""
         tables: dict[str, dict[str, Any]] = self.model_dump(mode="json", exclude_none=True)
         return {
             section: {name: value for name, value in table.items() if value != {}} for section, table in tables.items()
         }
+
+
+def fields_by_key() -> dict[str, FieldInfo]:
+    """List the fields of all sections by their dotted keys."""
+    return {f"{name}.{key}": field for name, section in Config() for key, field in type(section).model_fields.items()}

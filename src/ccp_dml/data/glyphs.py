@@ -116,7 +116,8 @@ def draw(images_per_class: int) -> tuple[Tensor, Tensor]:
     """Draw images (N, 1, SIDE, SIDE) uint8, class after class, with the face of each (N,). Always the same."""
     drawings, faces = [], []
     for character in CLASSES:
-        clean = [(face, drawing) for face in range(len(FACES)) if (drawing := _clean(character, face)) is not None]
+        drawn = [(number, clean_drawing(character, face)) for number, face in enumerate(FACES)]
+        clean = [(number, drawing) for number, drawing in drawn if drawing is not None]
         for image in range(images_per_class):
             face, drawing = clean[image % len(clean)]
             drawings.append(drawing)
@@ -129,10 +130,6 @@ def draw(images_per_class: int) -> tuple[Tensor, Tensor]:
     for batch in order.split(BATCH):
         images[batch] = distort(stacked[batch], generator)
     return images, torch.tensor(faces)
-
-
-def _clean(character: str, face: int) -> np.ndarray | None:
-    return clean_drawing(character, list(FACES)[face])
 
 
 def _fingerprint(images_per_class: int) -> str:

@@ -1,6 +1,6 @@
 """The form of every data set: a source of items, and which of them carry which label."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -76,6 +76,10 @@ class TestSet:
         """List queries and gallery apart: they may come from different sources."""
         return [self.queries] if self.gallery is None else [self.queries, self.gallery]
 
+    def changed(self, change: Callable[[LabelledSet], LabelledSet]) -> "TestSet":
+        """Change queries and gallery in the same way."""
+        return TestSet(*map(change, self.sides()))
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -99,6 +103,10 @@ class DataHalves:
     notes: tuple[str, ...] = ()  # what the user should know about the data: what was left out, and why
     incomplete: tuple[str, ...] = ()  # how a published data set differs from what was published; tables must say so
 
+    def sets(self) -> list[LabelledSet]:
+        """List the training half, and the sides of the test half."""
+        return [self.train, *self.test.sides()]
+
     @cached_property
     def digest(self) -> str:
         """Digest the classes, which item carries which label, and contents that are in memory.
@@ -106,7 +114,7 @@ class DataHalves:
         Files are not read for it: that would take as long as an epoch.
         """
         parts = []
-        for each in filter(None, (self.train, self.test.queries, self.test.gallery)):
+        for each in filter(None, self.sets()):
             parts += [tensor_digest([("labels", each.labels)]), *each.class_names]
             parts += [each.source.signature(each.positions)] if each.source.in_memory else []
         return digest(*parts)

@@ -1,7 +1,9 @@
 """Load rows as batches, in the main process or in workers, with the same result."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,8 +57,9 @@ class TrainingBatches:
         pin_memory: bool = False,
     ) -> None:
         self.sampler = sampler
-        self._loader = _loader(data, _TrainingRequests(sampler, seed), workers, pin_memory)
-        self._iterator: Iterator[Batch | UserError] | None = None
+        requests = _TrainingRequests(sampler, seed)
+        self._loader = _loader(partial(_load_batch, data), requests, workers, pin_memory=pin_memory)
+        self._iterator: Iterator[Any] | None = None
 
     def __iter__(self) -> "TrainingBatches":
         return self
@@ -64,9 +67,9 @@ class TrainingBatches:
     def __next__(self) -> Batch:
         if self._iterator is None:
             self._iterator = iter(self._loader)
-        batch = _checked(next(self._iterator))
+        inputs, labels = _checked(next(self._iterator))
         self.sampler.advance()
-        return batch
+        return inputs, labels
 
     def state_dict(self) -> dict[str, int]:
         return self.sampler.state_dict()
@@ -107,8 +110,8 @@ def load_rows(
         return  # a range of rows may be empty, and splitting it would give one empty batch
     seeds_of_batches = itertools.repeat(None) if seeds is None else map(Tensor.tolist, seeds.split(batch_size))
     requests = list(zip(map(Tensor.tolist, rows.split(batch_size)), seeds_of_batches, strict=False))
-    loader = _loader(data, requests, min(workers, len(requests)), pin_memory=False)
-    yield from map(_checked, loader)
+    loader = _loader(partial(_load_batch, data), requests, min(workers, len(requests)))
+    yield from ((inputs, labels) for inputs, labels in map(_checked, loader))
 
 
 def load_views(data: LabelledSet, rows: Tensor, seeds: Tensor, block: int, workers: int = 0) -> Iterator[Tensor]:
@@ -121,35 +124,7 @@ def load_views(data: LabelledSet, rows: Tensor, seeds: Tensor, block: int, worke
     requests = list(
         zip(map(Tensor.tolist, rows.split(block)), map(Tensor.tolist, seeds.split(block, dim=1)), strict=True)
     )
-    loader = DataLoader(
-        _RequestedViews(data),
-        batch_size=None,
-        sampler=requests,
-        num_workers=min(workers, len(requests)),
-        generator=torch.Generator().manual_seed(0),
-    )
-    for views in loader:
-        if isinstance(views, UserError):
-            raise UserError(str(views))  # see `_checked`
-        yield views
-
-
-class _RequestedViews(Dataset[Tensor | UserError]):
-    """What a loader process runs: one block of images, all of their views."""
-
-    def __init__(self, data: LabelledSet) -> None:
-        self._data = data
-
-    def __getitem__(self, request: tuple[list[int], list[list[int]]]) -> Tensor | UserError:
-        rows = torch.tensor(request[0])
-        seeds = torch.tensor(request[1], dtype=torch.int64).reshape(len(request[1]), len(rows))
-        try:
-            if hasattr(self._data.source, "load_views"):
-                views: Tensor = self._data.source.load_views(self._data.positions[rows], seeds)
-                return views
-            return torch.stack([self._data.load(rows), *(self._data.load(rows, one) for one in seeds)])
-        except UserError as error:
-            return error
+    yield from map(_checked, _loader(partial(_load_block, data), requests, min(workers, len(requests))))
 
 
 class _TrainingRequests:
@@ -160,35 +135,47 @@ class _TrainingRequests:
         self._seed = seed
 
     def __iter__(self) -> Iterator[Request]:
-        epoch, position = self._sampler.epoch, self._sampler.position
-        while True:
+        length = len(self._sampler)
+        for batch in itertools.count(self._sampler.epoch * length + self._sampler.position):
+            epoch, position = divmod(batch, length)
             rows = self._sampler.batch(epoch, position)
             seeds = seeds_of_rows(self._sampler.batch_size, self._seed, "augmentation", epoch, position)
             yield rows.tolist(), seeds[self._sampler.own].tolist()
-            position += 1
-            if position == len(self._sampler):
-                epoch, position = epoch + 1, 0
 
 
-class _RequestedBatches(Dataset[Batch | UserError]):
-    """What a loader process runs: one request, one batch."""
+def _load_batch(data: LabelledSet, request: Request) -> Batch:
+    rows, seeds = torch.tensor(request[0]), None if request[1] is None else torch.tensor(request[1])
+    return data.load(rows, seeds), data.labels[rows]
 
-    def __init__(self, data: LabelledSet) -> None:
-        self._data = data
 
-    def __getitem__(self, request: Request) -> Batch | UserError:
-        rows, seeds = torch.tensor(request[0]), None if request[1] is None else torch.tensor(request[1])
+def _load_block(data: LabelledSet, request: tuple[list[int], list[list[int]]]) -> Tensor:
+    """Load all views of a block of images."""
+    rows = torch.tensor(request[0])
+    seeds = torch.tensor(request[1], dtype=torch.int64).reshape(len(request[1]), len(rows))
+    if hasattr(data.source, "load_views"):
+        views: Tensor = data.source.load_views(data.positions[rows], seeds)
+        return views
+    return torch.stack([data.load(rows), *(data.load(rows, one) for one in seeds)])
+
+
+class _Answers(Dataset[Any]):
+    """What a loader process runs: it answers requests."""
+
+    def __init__(self, answer: Callable[[Any], Any]) -> None:
+        self._answer = answer
+
+    def __getitem__(self, request: Any) -> Any:
         try:
-            return self._data.load(rows, seeds), self._data.labels[rows]
+            return self._answer(request)
         except UserError as error:
             return error  # DataLoader would wrap a raised error's sentence in the worker's stack trace
 
 
 def _loader(
-    data: LabelledSet, requests: Iterable[Request], workers: int, pin_memory: bool
-) -> "DataLoader[Batch | UserError]":
+    answer: Callable[[Any], Any], requests: Iterable[Any], workers: int, *, pin_memory: bool = False
+) -> "DataLoader[Any]":
     return DataLoader(
-        _RequestedBatches(data),
+        _Answers(answer),
         batch_size=None,
         sampler=requests,
         num_workers=workers,
@@ -197,10 +184,9 @@ def _loader(
     )
 
 
-def _checked(batch: Batch | UserError) -> Batch:
-    if isinstance(batch, UserError):
-        # Not `raise batch`: an error that its own stack trace refers to keeps the workers until the garbage collector,
+def _checked(answer: Any) -> Any:
+    if isinstance(answer, UserError):
+        # Not `raise answer`: an error that its own stack trace refers to keeps the workers until the garbage collector,
         # which breaks their queues first, so that each of them is waited for in vain for five seconds.
-        raise UserError(str(batch))
-    inputs, labels = batch
-    return inputs, labels
+        raise UserError(str(answer))
+    return answer

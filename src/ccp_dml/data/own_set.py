@@ -11,8 +11,8 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 from ccp_dml.data.features import FeatureRows
-from ccp_dml.data.files.images import picture_of, reason_of
-from ccp_dml.data.labelled import DataHalves
+from ccp_dml.data.files.images import ImageReading, picture_of, reason_of
+from ccp_dml.data.labelled import DataHalves, Source
 from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.data.transforms import ImageTransform, apply_seeded
 from ccp_dml.errors import UserError, listing
@@ -87,13 +87,7 @@ def first_of(item: Any) -> Any:
 
 
 def own_halves(
-    data: Any,
-    *,
-    origin: str,
-    train_transform: ImageTransform,
-    eval_transform: ImageTransform,
-    drop_small_classes: bool = False,
-    import_code: Callable[[], object] = lambda: None,
+    data: Any, reading: ImageReading, *, origin: str, import_code: Callable[[], object] = lambda: None
 ) -> DataHalves:
     """Divide a user's data set into halves.
 
@@ -102,9 +96,8 @@ def own_halves(
             vector of floating-point numbers in place of an image is taken as features), `data.targets`, the label of
             every item, and optionally `data.split`, "train" or "test" for every item. Without `split`, the
             first half of the sorted classes trains.
+        reading: transforms for its images, and what to do about small classes.
         origin: what messages call it.
-        train_transform, eval_transform: for its images.
-        drop_small_classes: leave training classes with a single item out instead of stopping.
         import_code: see `OwnImages`.
     """
     if isinstance(data, DataHalves):
@@ -115,14 +108,13 @@ def own_halves(
     if not len(data):
         raise UserError(f"{origin} is empty: it has no items")
     sample = first_of(data[0])
+    source: Source
     if _is_vector(sample):
-        rows = _rows(data, len(sample), origin)
-        return divide(
-            FeatureRows(rows), labels, split, origin=origin, item="row", drop_small_classes=drop_small_classes
-        )
-    source = OwnImages(data, train_transform, eval_transform, origin, import_code)
-    source.picture(0)
-    return divide(source, labels, split, origin=origin, item="item", drop_small_classes=drop_small_classes)
+        source, item = FeatureRows(_rows(data, len(sample), origin)), "row"
+    else:
+        source, item = OwnImages(data, reading.train_transform, reading.eval_transform, origin, import_code), "item"
+        source.picture(0)  # raises if it is no image
+    return divide(source, labels, split, origin=origin, item=item, drop_small_classes=reading.drop_small_classes)
 
 
 def _is_vector(item: Any) -> bool:

@@ -1,7 +1,5 @@
 """Class-balanced batches: so many classes, so many images of each."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -52,8 +50,8 @@ class ClassBalancedBatches:
 
     An epoch is a pure function of `(seed, epoch)` and about as long as one pass over the data. Within it, classes are
     dealt from random permutations, so that they come up equally often (give or take one), and the images of a class
-    come without replacement until the class is used up. Iterating yields what is left of the current epoch and moves
-    on to the next one, so that a restored state goes on with exactly the batch that would have come.
+    come without replacement until the class is used up. `epoch` and `position` tell which batch comes next, and are all
+    of the state.
 
     With `world_size` processes, each `rank` gets equally many consecutive rows of the same global batch. With
     `representatives`, the first of a class's images in a batch is the one that represents the class at that time.
@@ -116,16 +114,8 @@ class ClassBalancedBatches:
         """Count the batches in one whole epoch."""
         return self._length
 
-    def __iter__(self) -> Iterator[Tensor]:
-        """Yield what is left of the epoch, batches of (batch_size / world_size,) rows."""
-        epoch = self.epoch
-        while self.epoch == epoch:
-            rows = self.batch(epoch, self.position)
-            self.advance()
-            yield rows
-
     def batch(self, epoch: int, position: int) -> Tensor:
-        """Give this rank's rows of the batch at `position` of `epoch`, wherever the iteration stands."""
+        """Give this rank's rows (batch_size / world_size,) of the batch at `position` of `epoch`, whichever is next."""
         if self._planned is None or self._planned[0] != epoch:
             self._planned = epoch, self._plan(epoch)
         rows = self._planned[1][position]
@@ -135,7 +125,7 @@ class ClassBalancedBatches:
         return rows[self.own]
 
     def advance(self) -> None:
-        """Count the current batch as handed out."""
+        """Count the next batch as handed out."""
         self.position += 1
         if self.position == len(self):
             self.epoch += 1

@@ -86,7 +86,7 @@ def hold_out_nothing(train: LabelledSet, fold: int, folds: int = 4) -> tuple[Lab
 
 def everything_trains(halves: DataHalves) -> DataHalves:
     """Move the test half into the training half; a class that is in both is one class."""
-    parts = [part for part in (halves.train, halves.test.queries, halves.test.gallery) if part is not None]
+    parts = halves.sets()
     if any(part.source is not halves.train.source for part in parts):
         raise UserError(
             "the halves of this data set are kept apart, so that they cannot train together: use `hold_out`=classes or "

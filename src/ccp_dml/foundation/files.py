@@ -47,12 +47,8 @@ IN_MEMORY = "/dev/shm"  # a disk in memory, where people put data that they read
 
 def is_of_the_system(path: Path) -> bool:
     """Tell whether a path is in a file system that a kernel makes up: reading there may never end."""
-    whole = os.path.realpath(path)
-    return any(is_below(whole, top) for top in PSEUDO) and not is_below(whole, IN_MEMORY)
-
-
-def is_below(path: str, top: str) -> bool:
-    return path == top or path.startswith(top + "/")
+    whole = Path(os.path.realpath(path))  # `resolve` would raise for links that go round in a circle
+    return any(map(whole.is_relative_to, PSEUDO)) and not whole.is_relative_to(IN_MEMORY)
 
 
 def cache_home() -> Path:

@@ -22,7 +22,7 @@ from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_network, build_network_for
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
 from ccp_dml.runs.devices import FULL, build_fabric, wait
-from ccp_dml.runs.frozen import trained_part, trains_on_features
+from ccp_dml.runs.frozen import trained_part
 from ccp_dml.runs.scoring import score_embeddings
 from ccp_dml.runs.watcher import Watcher
 
@@ -58,14 +58,14 @@ class Forecast:
 def forecast(runs: Sequence[PlannedRun]) -> Forecast:
     """Measure a few steps of every method that is left, and add up what its runs will take."""
     load_data = remember_last(build_data)
-    costs: dict[str, Cost] = {}
+    costs: dict[Config, Cost] = {}
     features: dict[str, float] = {}
     seconds, by_patience = 0.0, 0
     for run in runs:
         state = state_of(run.folder)
         if state.state == "done":
             continue
-        method = _without_chance(run.config)
+        method = run.config.with_values(run={"seed": 0}, protocol={"fold": 0})  # which change no cost
         if method not in costs:
             costs[method] = measure(run.config, load_data(run.config.data))
         cost = costs[method]
@@ -88,7 +88,7 @@ def measure(config: Config, halves: DataHalves) -> Cost:
     plainly, _ = _seconds_of_loading(learned, batch, augmented=False)  # as evaluations do
     loading, plainly = loading / max(1, loaders), plainly / max(1, loaders)
     features = 0.0
-    if trains_on_features(config.model):
+    if config.model.trains_on_features:
         below = network.features if config.model.train_from is None else network.maps
         views = 1 + (config.data.views if config.data.augment != "none" else 0)
         images = len(halves.train) * views + sum(map(len, halves.test.sides()))
@@ -158,7 +158,7 @@ def _seconds_of_step(
 ) -> float:
     """Time whole steps of the real training: batch, passes, loss, proxies, optimiser."""
     plain = {"precision": FULL, "workers": 0, "compile": False, "proxies_on_disk": False, "map_points": 0}
-    config = config.model_copy(update={"run": config.run.model_copy(update=plain)})
+    config = config.with_values(run=plain)
     with torch.random.fork_rng():  # dropout draws from the global state
         nowhere = Logbook(Path("forecast"))  # nothing is written
         training = TrainingRun(config, fabric, network, learned, validation, nowhere, Watcher())
@@ -182,11 +182,3 @@ def _place_proxies(training: TrainingRun) -> None:
     vectors = torch.rand(proxies.vectors.shape, generator=torch.Generator().manual_seed(0)).to(proxies.vectors)
     counts = torch.full((proxies.classes,), proxies.per_class, device=vectors.device)
     proxies.place(vectors, None if proxies.slots is None else counts)
-
-
-def _without_chance(config: Config) -> str:
-    """Describe a configuration but for its seed and fold, which change no cost."""
-    tables = config.as_tables()
-    tables["run"].pop("seed", None)
-    tables["protocol"].pop("fold", None)
-    return repr(tables)

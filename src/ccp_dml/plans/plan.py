@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ccp_dml.config.layers import SETTING, differing, flatten, parse_setting, resolve
+from ccp_dml.config.layers import SETTING, differing, parse_settings, resolve, values_of
 from ccp_dml.config.readers import CHOSEN_WITH, READERS, reads, refuse_unread
 from ccp_dml.config.recipes import recipe_layers, refuse_disorder, shipped_recipes
 from ccp_dml.config.schema import Config
@@ -91,8 +91,8 @@ def refuse_unread_settings(runs: Sequence[PlannedRun], settings: Sequence[str]) 
 
     What only other methods read is no mistake: they may join later, and then with the same settings.
     """
-    keys = [key for text in settings for key, _ in flatten(parse_setting(text).tables)]
-    written = {key: f"{SETTING}{key}" for key in keys if key in READERS and READERS[key].choice in ("data", "model")}
+    keys = [key for key in parse_settings(settings) if key in READERS and READERS[key].choice in ("data", "model")]
+    written = {key: f"{SETTING}{key}" for key in keys}
     refuse_unread([run.config for run in runs], written)
 
 
@@ -101,6 +101,11 @@ def state_of(folder: Path) -> RunState:
     if not is_run(folder):
         return RunState("open", 0)
     return RunState("done" if is_finished(folder) else "partly", EvaluationLog(folder).last_step())
+
+
+def begun(runs: Sequence[PlannedRun]) -> list[tuple[PlannedRun, Logbook]]:
+    """Open the folders of those runs that have begun, or are done."""
+    return [(run, Logbook.reopen(run.folder)) for run in runs if is_run(run.folder)]
 
 
 def incomplete_data(runs: Sequence[PlannedRun]) -> list[str]:
@@ -114,13 +119,9 @@ def refuse_other_settings(runs: Sequence[PlannedRun]) -> None:
 
     Where data are is no such setting: see `rehearsal.refuse_other_data`.
     """
-    for run in runs:
-        if state_of(run.folder).state == "open":
-            continue
-        logbook = Logbook.reopen(run.folder)
+    for run, logbook in begun(runs):
         logbook.refuse_other_code(run.config)
-        before = dict(flatten(logbook.config().as_tables()))
-        after = dict(flatten(run.config.as_tables()))
+        before, after = values_of(logbook.config()), values_of(run.config)
         for key, old, new in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE):
             if key in GROUPS and same_class(old, new):
                 continue

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from ccp_dml.config.layers import flatten
+from ccp_dml.config.layers import values_of
 from ccp_dml.config.schema import DataConfig, ModelConfig
 from ccp_dml.data.labelled import DataHalves
-from ccp_dml.plans.plan import PlannedRun, state_of
-from ccp_dml.records.logbook import Logbook
+from ccp_dml.plans.plan import PlannedRun, begun
 from ccp_dml.reports.advice import Case, no_memory, no_proxies
 from ccp_dml.runs.build import build_network, weights_note
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
@@ -63,7 +62,7 @@ def runs_of_loss_alone(runs: Sequence[PlannedRun]) -> list[str]:
     """Say which runs are over before what their method adds to its loss: a comparison of them would say nothing."""
     told: dict[str, list[str]] = {}
     for run in runs:
-        case = Case(dict(flatten(run.config.as_tables())))
+        case = Case(values_of(run.config))
         if (advice := no_proxies(case) or no_memory(case)) is not None:
             told.setdefault(advice.text, []).append(run.name)
     return [f"{first}{f' and {len(others)} more' if others else ''}: {text}" for text, (first, *others) in told.items()]
@@ -72,21 +71,18 @@ def runs_of_loss_alone(runs: Sequence[PlannedRun]) -> list[str]:
 def refuse_other_data(runs: Sequence[PlannedRun]) -> None:
     """Raise if a run was begun with other data than there are now: a table would mix the two."""
     load_data = remember_last(build_data)
-    for run in runs:
-        if state_of(run.folder).state != "open":
-            Logbook.reopen(run.folder).pin_data(load_data(run.config.data).digest)
+    for run, logbook in begun(runs):
+        logbook.pin_data(load_data(run.config.data).digest)
 
 
 def have_moved(runs: Sequence[PlannedRun]) -> bool:
     """Tell whether the data of a run that has begun were elsewhere than they are now."""
-    begun = [run for run in runs if state_of(run.folder).state != "open"]
-    places = [(Logbook.reopen(run.folder).config().data, run.config.data) for run in begun]
+    places = [(logbook.config().data, run.config.data) for run, logbook in begun(runs)]
     return any((before.root, before.path) != (now.root, now.path) for before, now in places)
 
 
 def refuse_other_backbones(runs: Sequence[PlannedRun]) -> None:
     """Raise if a run was begun with other weights than its frozen backbone has now: a table would mix the two."""
     frozen = FrozenFeatures()
-    for run in runs:
-        if state_of(run.folder).state != "open":
-            Logbook.reopen(run.folder).pin_backbone(frozen.backbone_digest(run.config))
+    for run, logbook in begun(runs):
+        logbook.pin_backbone(frozen.backbone_digest(run.config))

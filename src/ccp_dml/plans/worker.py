@@ -30,7 +30,7 @@ from ccp_dml.records.logbook import Logbook, sweep
 from ccp_dml.records.ownership import Ownership, TakenOver
 from ccp_dml.records.run_folder import is_run
 from ccp_dml.runs.datasets import build_data, remember_last
-from ccp_dml.runs.frozen import FrozenFeatures, trains_on_features
+from ccp_dml.runs.frozen import FrozenFeatures
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 
@@ -120,12 +120,12 @@ def open_folder(run: PlannedRun) -> tuple[Logbook, bool]:
 def with_share(config: Config, share: Share, halves: DataHalves) -> Config:
     """Fit a run to its share of the machine. That is not recorded: a later worker may have another share."""
     changes: dict[str, Any] = {}
-    if config.run.workers is None and not trains_on_features(config.model):
+    if config.run.workers is None and not config.model.trains_on_features:
         loaders = auto_workers(halves.train.source)
         changes["workers"] = max(1, loaders // share.workers) if loaders else 0
     if share.device is not None and config.run.device in ("auto", "cuda"):
         changes["device"] = share.device
-    return config.model_copy(update={"run": config.run.model_copy(update=changes)})
+    return config.with_values(run=changes)
 
 
 @contextmanager

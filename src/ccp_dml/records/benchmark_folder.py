@@ -4,7 +4,7 @@ import base64
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -69,17 +69,7 @@ def read_request(folder: Path) -> BenchmarkRequest | None:
 
 def write_request(folder: Path, request: BenchmarkRequest) -> None:
     """Write the request into the folder of its benchmark."""
-    BENCHMARK_REQUEST.write(
-        folder,
-        {
-            "protocol": request.protocol,
-            "data": request.data,
-            "methods": list(request.methods),
-            "repeats": request.repeats,
-            "settings": list(request.settings),
-            **({} if request.paper is None else {"paper": request.paper}),
-        },
-    )
+    BENCHMARK_REQUEST.write(folder, {key: value for key, value in asdict(request).items() if value is not None})
 
 
 def write_ensemble(folds: Sequence[Path], scores: dict[str, Any], models: Sequence[str]) -> None:

@@ -2,9 +2,11 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from ccp_dml.errors import UserError
+from pydantic import TypeAdapter
+
+from ccp_dml.errors import UserError, first_line
 from ccp_dml.evaluation import SCORE_TITLES, PairedDifference, Spread
 from ccp_dml.foundation.files import from_json, write_json
 from ccp_dml.records import layout
@@ -45,6 +47,7 @@ class Cell:
     score: Spread
     paper: float | None
     is_best: bool  # the highest mean of its column
+    # Tables of earlier versions lack these two.
     baseline: str | None = None  # the method that it is compared with, in runs of equal fold and seed
     difference: PairedDifference | None = None  # to the baseline
 
@@ -99,22 +102,9 @@ def read_table(folder: Path) -> BenchmarkTable | None:
     if not path.is_file():
         return None
     try:
-        values = from_json(path.read_text(encoding="utf-8"))
-        rows = [
-            TableRow(row["method"], row["is_marked"], [_cell(cell) for cell in row["cells"]]) for row in values["rows"]
-        ]
-        return BenchmarkTable(values["title"], [Column(**one) for one in values["columns"]], rows, values["notes"])
-    except (ValueError, KeyError, TypeError) as error:
+        return TypeAdapter(BenchmarkTable).validate_python(from_json(path.read_text(encoding="utf-8")))
+    except ValueError as error:
         raise UserError(
-            f"{path} is damaged ({error}); repeat the benchmark's command, which writes it anew without training again."
+            f"{path} is damaged ({first_line(error)}); repeat the benchmark's command, which writes it anew without "
+            "training again."
         ) from None
-
-
-def _cell(values: dict[str, Any] | None) -> Cell | None:
-    if values is None:
-        return None
-    found = values.get("difference")  # tables of earlier versions have none
-    if found is not None:
-        interval = None if found["interval"] is None else tuple(found["interval"])
-        found = PairedDifference(found["mean"], interval, found["pairs"])
-    return Cell(Spread(**values["score"]), values["paper"], values["is_best"], values.get("baseline"), found)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from ccp_dml.config.layers import values_of
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation import own_code
@@ -22,8 +23,9 @@ GROUPS = {
 
 def code_of(config: Config, keys: Collection[str] = tuple(GROUPS)) -> dict[str, str]:
     """Find what of a configuration is code of the user's own: key -> name."""
-    named = {key: _value(config, key) for key in GROUPS if key in keys}
-    return {key: name for key, name in named.items() if name is not None and own_code.is_own(name, GROUPS[key])}
+    values = values_of(config)
+    named = {key: values[key] for key in GROUPS if key in keys and key in values}
+    return {key: name for key, name in named.items() if own_code.is_own(name, GROUPS[key])}
 
 
 def digests_of(config: Config) -> dict[str, str]:
@@ -62,7 +64,8 @@ def with_copies(
         copy = layout.code_file(folder, key) if _file(name) is not None else None
         refuse_other(folder, key, name, digests, copy)
         if copy is not None:
-            config = _with_value(config, key, f"{folder.resolve()}/{name_of_copy(name, key)}")
+            section, _, entry = key.partition(".")
+            config = config.with_values(**{section: {entry: f"{folder.resolve()}/{name_of_copy(name, key)}"}})
     return config
 
 
@@ -116,14 +119,3 @@ def same_class(before: Any, after: Any) -> bool:
 def _file(name: str) -> Path | None:
     code = own_code.parse(name)
     return None if code is None else code.file
-
-
-def _value(config: Config, key: str) -> str | None:
-    section, _, name = key.partition(".")
-    value: str | None = getattr(getattr(config, section), name)
-    return value
-
-
-def _with_value(config: Config, key: str, value: Any) -> Config:
-    section, _, name = key.partition(".")
-    return config.model_copy(update={section: getattr(config, section).model_copy(update={name: value})})

@@ -11,7 +11,7 @@ from torch import Tensor
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_weights, save_weights
 from ccp_dml.records import layout
-from ccp_dml.records.checksums import refuse_changed_document
+from ccp_dml.records.documents import refuse_changed_document
 
 
 @dataclass(frozen=True)

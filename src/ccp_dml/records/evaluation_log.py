@@ -8,7 +8,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import content_digest
 from ccp_dml.foundation.files import from_json, write_text
 from ccp_dml.records import layout
-from ccp_dml.records.checksums import refuse_changed_document
+from ccp_dml.records.documents import refuse_changed_document
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from ccp_dml.config.layers import differing, flatten, parse_setting
+from ccp_dml.config.layers import differing, parse_settings
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_text
 from ccp_dml.records import layout
@@ -57,7 +57,7 @@ class RequestFile:
         Data may move: the digest that each run keeps tells whether they are the same.
         """
         but_for = {*HOW_IT_RUNS, *WHERE_DATA_ARE, *may_differ}
-        for key, old, new in differing(by_key(before), by_key(after), but_for=but_for):
+        for key, old, new in differing(parse_settings(before), parse_settings(after), but_for=but_for):
             self.refuse_other(folder, key, *("its default" if value is None else value for value in (old, new)))
 
     def refuse_other(self, folder: Path, key: str, before: object, after: object) -> None:
@@ -67,11 +67,6 @@ class RequestFile:
                 f"{folder} holds a {self.noun} with {key} = {before}, not {after}; repeat its command to continue it"
                 f"{self.may_grow}, or give --out another folder."
             )
-
-
-def by_key(settings: Sequence[str]) -> Values:
-    """List settings by their dotted keys; of a key that is set twice, the last one counts."""
-    return {key: value for text in settings for key, value in flatten(parse_setting(text).tables)}
 
 
 BENCHMARK_REQUEST = RequestFile("benchmark", layout.BENCHMARK, may_grow=" (more methods or repeats may be added)")

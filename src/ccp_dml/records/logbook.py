@@ -17,7 +17,7 @@ from typing import Any
 import tomli_w
 import torch
 
-from ccp_dml.config.layers import differing, flatten, parse_setting, resolve
+from ccp_dml.config.layers import differing, parse_settings, resolve, values_of
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
@@ -26,8 +26,7 @@ from ccp_dml.foundation.files import as_json, from_json, write_json, write_text
 from ccp_dml.foundation.process_group import current
 from ccp_dml.foundation.seals import DamagedError, check_safetensors
 from ccp_dml.records import code_copies, layout
-from ccp_dml.records.checksums import forget_checksums, write_checksums
-from ccp_dml.records.documents import read_json
+from ccp_dml.records.documents import forget_checksums, read_json, write_checksums
 from ccp_dml.records.evaluation_log import EvaluationLog, Row
 from ccp_dml.records.ownership import Ownership
 
@@ -156,10 +155,10 @@ class Logbook:
     def _go_on(self, step: int) -> None:
         """Drop what the resumed run will write again: lines after its checkpoint, the result of fewer steps."""
         self.evaluations.forget_after(step, self.log_digest)
-        before = dict(flatten(self.config().as_tables()))
+        before = values_of(self.config())
         forget_checksums(self.folder)
         if self.new_config is not None:
-            after = dict(flatten(self.new_config.as_tables()))
+            after = values_of(self.new_config)
             if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE)):
                 self.result_file.unlink(missing_ok=True)  # else the longer run would look finished when it is killed
             if self.new_command is not None:  # the first one would repeat a shorter run
@@ -245,7 +244,7 @@ class Logbook:
         `settings` may tell where files are and how to compute, and nothing else. `code` are the keys whose code will be
         run, if they name any: with `trust_code` only, see `with_code`.
         """
-        for key in (key for text in settings for key, _ in flatten(parse_setting(text).tables)):
+        for key in parse_settings(settings):
             if key not in MAY_DIFFER_IN_SCORING:
                 raise UserError(
                     f"--set {key}: a run is scored with the settings it was trained with; only where files are, how to "
@@ -260,7 +259,7 @@ class Logbook:
         `command`, where it is given, is from then on what repeats the run.
         """
         began_with = self.config()
-        before, after = dict(flatten(began_with.as_tables())), dict(flatten(wanted.as_tables()))
+        before, after = values_of(began_with), values_of(wanted)
         self.refuse_other_code(wanted)
         changes = differing(before, after, but_for=MAY_CHANGE | WHERE_DATA_ARE)
         for key, old, new in sorted(changes, key=lambda change: change[0] not in WHAT_IS_TRAINED):
@@ -374,7 +373,7 @@ def without_later(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 def settings_digest(config: Config) -> str:
     """Digest the settings that decide what a run computes; where files are is left out, their content is pinned."""
-    tables = dict(flatten(config.as_tables()))
+    tables = values_of(config)
     tables |= {key: code_copies.name_of_copy(tables[key], key) for key in code_copies.GROUPS if key in tables}
     tables = without_later(tables)
     return digest(*(f"{key}={tables[key]!r}" for key in sorted(tables.keys() - MAY_CHANGE - WHERE_FILES_ARE)))

@@ -25,14 +25,11 @@ RULES = ConfigDict(allow_inf_nan=False, protected_namespaces=(), strict=True, ar
 
 def with_absolute_paths(config: Config) -> Config:
     """Make the paths of code files absolute, so that a stored configuration means the same everywhere."""
-    miner = config.loss.miner
-    loss = {"name": own_code.absolute(config.loss.name), "miner": None if miner is None else own_code.absolute(miner)}
-    return config.model_copy(
-        update={
-            "loss": config.loss.model_copy(update=loss),
-            "model": config.model.model_copy(update={"backbone": own_code.absolute(config.model.backbone)}),
-            "data": config.data.model_copy(update={"name": own_code.absolute(config.data.name)}),
-        }
+    miner = None if config.loss.miner is None else own_code.absolute(config.loss.miner)
+    return config.with_values(
+        loss={"name": own_code.absolute(config.loss.name), "miner": miner},
+        model={"backbone": own_code.absolute(config.model.backbone)},
+        data={"name": own_code.absolute(config.data.name)},
     )
 
 
@@ -107,13 +104,10 @@ def construct_own(
     """
     constructor = own_code.load(name, group, base)
     parameters = settable(constructor)
-    arguments = {
-        key: value
-        for key, value in checked_against(name, _without(parameters, filled or {}, given), given, prefix, noun).items()
-        if key in given
-    }
-    arguments |= {key: value for key, value in (filled or {}).items() if key in parameters and key not in given}
-    return call_own(name, group, constructor, arguments)
+    fills = {key: value for key, value in (filled or {}).items() if key in parameters and key not in given}
+    left = {key: one for key, one in parameters.items() if key not in fills}
+    checked = checked_against(name, left, given, prefix, noun)
+    return call_own(name, group, constructor, {key: checked[key] for key in given} | fills)
 
 
 def call_own(name: str, group: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
@@ -134,12 +128,6 @@ def settable(constructor: Callable[..., Any], filled_by_run: Collection[str] = (
         for key, value in signature_of(constructor).parameters.items()
         if value.kind not in hidden and key not in filled_by_run
     }
-
-
-def _without(
-    parameters: Mapping[str, inspect.Parameter], filled: Mapping[str, Any], given: Mapping[str, Any]
-) -> dict[str, inspect.Parameter]:
-    return {key: value for key, value in parameters.items() if key not in filled or key in given}
 
 
 PREFIX = "pml:"

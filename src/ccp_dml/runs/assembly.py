@@ -10,8 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from ccp_dml.config.layers import flatten
-from ccp_dml.config.readers import has_trained_backbone
+from ccp_dml.config.layers import values_of
 from ccp_dml.config.schema import CcpConfig, Config
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import Batch, TrainingBatches, evaluation_batches, load_rows, loader_processes
@@ -136,7 +135,7 @@ class TrainingRun:
             weight_decay=config.optim.weight_decay,
             decayed=decayed_parameters(config.optim, network, objective),
             clip_norm=config.optim.clip_norm,
-            warm_up_steps=round(train.warm_up_epochs * epoch) if has_trained_backbone(config) else 0,
+            warm_up_steps=round(train.warm_up_epochs * epoch) if config.model.has_trained_backbone else 0,
             resting=list(network.backbone.parameters()),
             processes=processes,
             divided=[] if self.divided is None else [self.divided.proxies.vectors],
@@ -290,7 +289,7 @@ class TrainingRun:
 
     def advice(self) -> list[Advice]:
         """List the advice that the numbers so far give."""
-        settings = dict(flatten(self.config.as_tables()))
+        settings = values_of(self.config)
         return advise(Case(settings, self.rows, self.start_row, self.logbook.outline))
 
     def tell_advice(self) -> None:

@@ -24,7 +24,6 @@ from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import derive_seed, generator
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.functional.row_adam import RowAdam
-from ccp_dml.losses import LOSSES
 from ccp_dml.losses.memory import CrossBatchMemory
 from ccp_dml.losses.metrix import Metrix, TakesMixtures
 from ccp_dml.losses.pml import Miner, PmlLoss, pml_miners, settable_arguments
@@ -41,7 +40,7 @@ from ccp_dml.runs.arguments import (
     construct_own,
     find_loss,
 )
-from ccp_dml.runs.many_proxies import refuse_rows_that_decay, refuse_undividable
+from ccp_dml.runs.conflicts import refuse_conflicts
 from ccp_dml.trainer import decaying_parameters
 
 
@@ -136,15 +135,9 @@ def feature_width(sample: Tensor | None) -> int | None:
     return sample.shape[1] if sample is not None and sample.ndim == 2 else None
 
 
-def starts_from_nothing(model: ModelConfig) -> bool:
-    """Tell whether a backbone that should be pretrained begins with random weights."""
-    own = own_code.is_own(model.backbone, own_code.BACKBONES)  # which may load weights by itself
-    return not (model.pretrained or model.weights or model.backbone in FROM_SCRATCH or own)
-
-
 def weights_note(model: ModelConfig) -> str | None:
     """Warn, in words, about a backbone that should be pretrained and is not; None if all is well."""
-    if not starts_from_nothing(model):
+    if model.has_trained_backbone or model.backbone in FROM_SCRATCH:
         return None
     return (
         f"The backbone {model.backbone} starts from random weights; for pretrained ones set "
@@ -162,65 +155,26 @@ def build_objective(
     dim, seed = config.model.embedding_dim, derive_seed(config.run.seed, "loss")
     context = LossContext(classes, dim, steps_per_epoch, seed)
     loss = build_loss(config.loss, context)
-    refuse_rows_that_decay(config)
-    if config.run.proxies_over_processes:
-        refuse_undividable(config, loss, classes, processes)
-    compares_in_batch = config.metrix.enabled or (config.ccp.mode == "off" and not config.xbm.enabled)
-    if compares_in_batch and config.train.images_per_class == 1 and config.loss.name in LOSSES:
-        raise UserError(
-            "train.images_per_class=1 leaves no two images of one class in a batch, and the loss "
-            f"{config.loss.name} compares with nothing else: set it to 2 or more."
-        )
+    refuse_conflicts(config, loss, context, processes)
     if config.metrix.enabled:
-        return Metrix(mixable(config, loss), config.metrix.weight, config.metrix.alpha, seed=seed), None
-    if config.ccp.mode == "representatives":
-        refuse_without_representatives(config, loss)
-        return BatchObjective(loss), None
+        assert isinstance(loss, TakesMixtures)
+        return Metrix(loss, config.metrix.weight, config.metrix.alpha, seed=seed), None
     if config.ccp.has_proxies:
-        if config.xbm.enabled:
-            raise UserError("xbm.enabled and ccp.mode are both set: references are either a memory or proxies.")
-        refuse_without_references(loss, config.loss.name, context, f"ccp.mode={config.ccp.mode}")
-        refuse_apart_from_embeddings(config.model.normalise, loss)
-        if config.ccp.proxy_length == "unit" and config.ccp.space == "raw":
-            raise UserError(
-                "ccp.proxy_length=unit needs ccp.space=normalised: proxies of unit length are near no image in the raw "
-                "space."
-            )
-        if config.ccp.mode == "alternating" and config.ccp.until == "stale":
-            reason = "ccp.until=stale measures in covering radii, and they are 0"
-            refuse_whole_pool(config.ccp, reason, "ccp.until=stall")
-        if config.ccp.pair_weight == "balanced" and config.train.images_per_class == 1:
-            raise UserError(
-                "ccp.pair_weight=balanced compares proxies with the pairs inside the batch, and with "
-                "train.images_per_class=1 none of these is of one class; set it to 2 or more, or ccp.pair_weight=0."
-            )
-        slots = proxy_slots(config.ccp) if config.ccp.proxies_by_need else None
         proxies = ClassProxies(
             classes,
             config.ccp.proxies_per_class,
             dim,
             config.ccp.proxy_length,
-            slots,
+            proxy_slots(config.ccp) if config.ccp.proxies_by_need else None,
             normalise=normalisation_of(loss),
             gradient_by_rows=config.optim.proxies_by_rows,
             holders=processes if config.run.proxies_over_processes else ALONE,
         )
         return ProxyObjective(loss, proxies, config.ccp.pair_weight, config.ccp.balance), proxies
     if config.xbm.enabled:
-        refuse_without_references(loss, config.loss.name, context, "xbm.enabled=true")
         batch = config.train.classes_per_batch * config.train.images_per_class
         return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
     return BatchObjective(loss), None
-
-
-def refuse_apart_from_embeddings(of_network: str, loss: nn.Module) -> None:
-    """Raise if a loss would leave proxies, which are stored as embedded (D7), where the network puts no embedding."""
-    of_loss = getattr(loss, "normalise", None)  # None: one of a user's own, who knows
-    if of_loss == "none" or (of_loss, of_network) == ("clip", "l2"):
-        raise UserError(
-            f"Proxies are normalised by the loss, embeddings by the network, and loss.normalise={of_loss} would leave "
-            f"them in different places than model.normalise={of_network}; set loss.normalise={of_network}."
-        )
 
 
 def normalisation_of(loss: nn.Module) -> str:
@@ -229,57 +183,9 @@ def normalisation_of(loss: nn.Module) -> str:
     return name if isinstance(name, str) and name in NORMALISERS else "clip"
 
 
-def refuse_without_representatives(config: Config, loss: nn.Module) -> None:
-    """Raise if batches would not compare images with representatives, or nobody could tell who represents a class."""
-    mode = "ccp.mode=representatives"
-    if config.ccp.until != "steps":
-        raise UserError(
-            f"{mode}: representatives change after a fixed number of steps, and ccp.until={config.ccp.until} ends a "
-            "problem at any step; set ccp.until=steps."
-        )
-    if config.train.images_per_class < 2:
-        raise UserError(
-            f"{mode} with train.images_per_class=1 would train on representatives alone; set it to 2 or more."
-        )
-    if config.xbm.enabled:
-        raise UserError(
-            f"{mode} and xbm.enabled are both set: a memory compares with whatever was in past batches, not with "
-            "representatives; leave one of them out."
-        )
-    if any(value.ndim > 1 for value in loss.parameters()):
-        raise UserError(
-            f"loss.name = {config.loss.name!r} compares samples with proxies of its own, never with representatives, "
-            f"and does not go together with {mode}; choose a pair loss such as c2, or leave that setting out."
-        )
-
-
-def mixable(config: Config, loss: nn.Module) -> TakesMixtures:
-    """Return `loss` if it takes mixtures and nothing but the batch is compared; raise if not."""
-    if config.ccp.mode != "off" or config.xbm.enabled:
-        other = f"ccp.mode={config.ccp.mode}" if config.ccp.mode != "off" else "xbm.enabled=true"
-        raise UserError(f"metrix.enabled and {other} are both set, but mixtures are made inside the batch alone.")
-    if not isinstance(loss, TakesMixtures):
-        raise UserError(
-            f"metrix.enabled is set, but loss.name = {config.loss.name!r} does not know what a reference costs that is "
-            "partly positive; c1 and ms do, and losses of your own with a method `of_mixtures`."
-        )
-    return loss
-
-
 def proxy_slots(ccp: CcpConfig) -> int:
     """Count the proxies that a class may have at most where need decides: twice the mean, or the whole pool."""
-    refuse_whole_pool(ccp, "ccp.proxies_by_need has nothing to choose among", "ccp.proxies_by_need=false")
     return min(2 * ccp.proxies_per_class, pool_size(ccp.pool_per_class, ccp.proxies_per_class))
-
-
-def refuse_whole_pool(ccp: CcpConfig, reason: str, instead: str) -> None:
-    """Raise if every image of a pool becomes a proxy."""
-    pool = pool_size(ccp.pool_per_class, ccp.proxies_per_class)
-    if pool <= ccp.proxies_per_class:
-        raise UserError(
-            f"{reason}: set ccp.pool_per_class, which is {ccp.pool_per_class} and makes a pool of {pool}, above "
-            f"ccp.proxies_per_class, which is {ccp.proxies_per_class}; or set {instead}."
-        )
 
 
 def decayed_parameters(optim: OptimConfig, network: nn.Module, objective: nn.Module) -> list[nn.Parameter]:
@@ -369,22 +275,6 @@ def build_miner(loss: LossConfig) -> Miner | None:
         )
     parameters = dict(settable_arguments(known[name]).parameters)
     return known[name](**checked_against(name, parameters, arguments, "loss.miner_args.", "miner"))
-
-
-def refuse_without_references(loss: nn.Module, name: str, context: LossContext, setting: str) -> None:
-    """Raise unless `loss` can be measured against references, which `setting` needs."""
-    if "ref_embeddings" not in inspect.signature(loss.forward).parameters:
-        raise UserError(
-            f"loss.name = {name!r} compares samples with proxies of its own and does not go together with {setting}; "
-            "choose a pair loss such as c2, or leave that setting out."
-        )
-    if isinstance(loss, PmlLoss):
-        try:
-            loss.rehearse(references=True, classes=context.classes, dim=context.dim)
-        except ValueError as error:
-            raise UserError(
-                f"loss.name = {name!r}: {error}; use it with ccp.mode=off and xbm.enabled=false, or take another loss."
-            ) from None
 
 
 @naming_keys("model")

@@ -24,8 +24,8 @@ from ccp_dml.foundation.randomness import generator
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
-from ccp_dml.records.checksums import replace_document
 from ccp_dml.records.code_copies import GROUPS
+from ccp_dml.records.documents import replace_document
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.problem_map import read_problem

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config
@@ -25,8 +24,8 @@ from ccp_dml.records.problem_map import MapPoints, read_problem, shown_points
 from ccp_dml.reports.page import write_report_of
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.certify import CertificateOptions, write_certificate
-from ccp_dml.runs.devices import build_fabric
-from ccp_dml.runs.frozen import trained_part, trains_on_features
+from ccp_dml.runs.devices import evaluation_device
+from ccp_dml.runs.frozen import trained_part
 from ccp_dml.runs.illustrations.confusion import build_confusion
 from ccp_dml.runs.illustrations.gallery import build_gallery
 from ccp_dml.runs.illustrations.pictures import contact_sheet
@@ -135,15 +134,12 @@ def rehearse_end(config: Config, parts: Parts) -> None:
     """
     learned = few_of_test(TestSet(parts.learned)).queries
     few = Parts(learned, few_of_test(parts.validation), few_of_test(parts.test))
-    if trains_on_features(config.model):
+    if config.model.trains_on_features:
         few.test.queries.load(torch.arange(len(few.test.queries)))
         few = Parts(few.learned, few.validation, few.validation)
-    own = {"run": {"workers": 0}, "model": {"head_init": "xavier"}}  # a few items are too few for a PCA
-    config = config.model_copy(
-        update={part: getattr(config, part).model_copy(update=changes) for part, changes in own.items()}
-    )
+    config = config.with_values(run={"workers": 0}, model={"head_init": "xavier"})  # a few items are too few for a PCA
     network = build_network(trained_part(config.model), few.learned, config.run.seed)
-    network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
+    network.to(evaluation_device(config))
     scores = dict.fromkeys(SCORES, 0.0)
     row = {"step": 1, "problem": 1, **scores, "queries": 1, "loss": 0.0, "seconds": 0.0}
     facts = {"validation": {**scores, "queries": 1}, "best_step": 1, "steps": 1, "problems": 1, "seed": config.run.seed}
@@ -156,11 +152,9 @@ def rehearse_end(config: Config, parts: Parts) -> None:
 
 def few_of_test(test: TestSet) -> TestSet:
     """Keep a few items of a few classes, those that queries and gallery have most items of."""
-    counts = class_sizes(test.queries)
-    if test.gallery is not None:
-        counts = counts.minimum(class_sizes(test.gallery))
-    classes = counts.argsort(descending=True, stable=True)[:FEW_CLASSES].tolist()
-    return TestSet(few_of(test.queries, classes), None if test.gallery is None else few_of(test.gallery, classes))
+    sizes = torch.stack([torch.bincount(side.labels, minlength=len(side.class_names)) for side in test.sides()])
+    classes = sizes.amin(0).argsort(descending=True, stable=True)[:FEW_CLASSES].tolist()
+    return test.changed(lambda side: few_of(side, classes))
 
 
 def few_of(data: LabelledSet, classes: Sequence[int]) -> LabelledSet:
@@ -168,7 +162,3 @@ def few_of(data: LabelledSet, classes: Sequence[int]) -> LabelledSet:
     some = data.of_classes(classes)
     rows = torch.cat([(some.labels == c).nonzero().squeeze(1)[:FEW_IMAGES] for c in range(len(classes))])
     return LabelledSet(some.source, some.positions[rows], some.labels[rows], some.class_names)
-
-
-def class_sizes(data: LabelledSet) -> Tensor:
-    return torch.bincount(data.labels, minlength=len(data.class_names))

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from statistics import median
-from typing import Any
 
 import torch
 
@@ -14,6 +13,7 @@ from ccp_dml.data.features import load_features
 from ccp_dml.data.files.csv_table import load_csv
 from ccp_dml.data.files.folder import load_folder
 from ccp_dml.data.files.health import shared_by_halves
+from ccp_dml.data.files.images import ImageReading
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.own_set import own_halves
@@ -120,8 +120,7 @@ def first_classes(halves: DataHalves, count: int) -> DataHalves:
     def kept(part: LabelledSet) -> LabelledSet:
         return part.of_classes(range(min(count, len(part.class_names))))
 
-    gallery = None if halves.test.gallery is None else kept(halves.test.gallery)
-    return replace(halves, train=kept(halves.train), test=TestSet(kept(halves.test.queries), gallery))
+    return replace(halves, train=kept(halves.train), test=halves.test.changed(kept))
 
 
 def _glyphs(_: DataConfig) -> DataHalves:
@@ -130,15 +129,15 @@ def _glyphs(_: DataConfig) -> DataHalves:
 
 def _folder(data: DataConfig) -> DataHalves:
     root = _given(data, "root", "the folder with one subfolder per class")
-    halves = load_folder(root, **_image_arguments(data), test_share=data.test_share)
+    halves = load_folder(root, _reading(data), data.test_share)
     return _with_duplicates_told(halves, data)
 
 
 def _csv(data: DataConfig) -> DataHalves:
     halves = load_csv(
         _given(data, "path", "the CSV file"),
+        _reading(data),
         root=data.root,
-        **_image_arguments(data),
         test_share=data.test_share,
         split_column=data.split_column,
     )
@@ -165,27 +164,16 @@ def _features(data: DataConfig) -> DataHalves:
 
 
 def _images(data: DataConfig) -> DataHalves:
-    return load_published(
-        PUBLISHED[data.name],
-        _prepared_root(data),
-        **_image_arguments(data),
-        cached_side=data.pixels[0] if data.cached else None,
-    )
+    cached_side = data.pixels[0] if data.cached else None
+    return load_published(PUBLISHED[data.name], _prepared_root(data), _reading(data), cached_side)
 
 
 def _own(data: DataConfig) -> DataHalves:
     """Build a data set of the user's own; `root` and `path` go to its constructor where it asks for them."""
     filled = {key: value for key in ("root", "path") if (value := getattr(data, key)) is not None}
     built = construct_own(data.name, own_code.DATASETS, dict(data.args), "data.args.", "data set", filled=filled)
-    views = _image_arguments(data)
-    return own_halves(
-        built,
-        origin=data.name,
-        train_transform=views["train_transform"],
-        eval_transform=views["eval_transform"],
-        drop_small_classes=data.drop_small_classes,
-        import_code=partial(own_code.load, data.name, own_code.DATASETS),
-    )
+    import_code = partial(own_code.load, data.name, own_code.DATASETS)
+    return own_halves(built, _reading(data), origin=data.name, import_code=import_code)
 
 
 def _refuse_arguments(data: DataConfig) -> None:
@@ -211,15 +199,15 @@ def _given(data: DataConfig, key: str, what: str) -> str:
     return value
 
 
-def _image_arguments(data: DataConfig) -> dict[str, Any]:
+def _reading(data: DataConfig) -> ImageReading:
     resize, crop = data.pixels
-    return {
-        "train_transform": train_transform(resize, crop, _augmentation(data)),
-        "eval_transform": eval_transform(resize, crop),
-        "skip_broken": data.skip_broken,
-        "drop_small_classes": data.drop_small_classes,
-        "decoded_side": resize if data.reduced_decoding else None,
-    }
+    return ImageReading(
+        train_transform(resize, crop, _augmentation(data)),
+        eval_transform(resize, crop),
+        decoded_side=resize if data.reduced_decoding else None,
+        skip_broken=data.skip_broken,
+        drop_small_classes=data.drop_small_classes,
+    )
 
 
 def _augmentation(data: DataConfig) -> Augmentation:

@@ -57,6 +57,11 @@ def build_fabric(device: str, precision: Any) -> Fabric:
         return Fabric(accelerator=kind, devices=[int(number)] if number else 1, **in_precision)
 
 
+def evaluation_device(config: Config) -> torch.device:
+    """Give the device on which a run's network is scored."""
+    return build_fabric(config.run.device, config.run.precision_outside_training).device
+
+
 def spare_search_for_gpus() -> None:
     """Let torch ask its own runtime for GPUs where there are none, as it does in every step of an optimiser.
 
@@ -216,9 +221,7 @@ FLOAT = 4  # bytes
 WORKER = 200_000_000  # bytes of a process that loads images, before it has loaded any
 
 
-def memory_needs(
-    config: Config, classes: int, *, of_images: bool, processes: int = 1, on_this_machine: int = 1
-) -> dict[str, int]:
+def memory_needs(config: Config, classes: int, processes: int = 1, on_this_machine: int = 1) -> dict[str, int]:
     """List what takes memory of this machine for certain, in bytes by the keys that decide about it.
 
     Activations and the network itself are left out: what is listed is far less than a run takes. Of the `processes`
@@ -227,6 +230,7 @@ def memory_needs(
     train, dim = config.train, config.model.embedding_dim
     batch = train.classes_per_batch * train.images_per_class
     side = config.data.crop if isinstance(config.data.crop, int) else 0
+    of_images = config.model.backbone != IDENTITY
     item = 3 * side**2 if of_images else 1  # a byte per colour
     needs = {
         "train.classes_per_batch x train.images_per_class": batch * item * (1 + FLOAT),
@@ -250,17 +254,11 @@ def memory_needs(
 
 
 def refuse_too_large(
-    config: Config,
-    classes: int,
-    *,
-    of_images: bool,
-    processes: int = 1,
-    on_this_machine: int = 1,
-    available: int | None = None,
+    config: Config, classes: int, processes: int = 1, on_this_machine: int = 1, *, available: int | None = None
 ) -> None:
     """Raise if the settings need more memory than the machine has, with the sum and its largest parts."""
     available = machine_memory() if available is None else available
-    needs = memory_needs(config, classes, of_images=of_images, processes=processes, on_this_machine=on_this_machine)
+    needs = memory_needs(config, classes, processes, on_this_machine)
     total = sum(needs.values())
     if available is None or total <= available:
         return

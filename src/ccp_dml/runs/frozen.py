@@ -25,10 +25,10 @@ from ccp_dml.foundation.randomness import seeds_of_rows
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.models.stages import DTYPES, parts_below
+from ccp_dml.records.feature_store import FeatureStore
 from ccp_dml.reports.words import duration
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.devices import build_fabric
-from ccp_dml.runs.feature_store import FeatureStore
 from ccp_dml.runs.watcher import Watcher
 
 BLOCK = 128
@@ -41,18 +41,12 @@ VIEWS_SEED = 0
 """Seed of the stored views' augmentation. It is not the run's: all repeats of a benchmark share the features."""
 
 
-def trains_on_features(model: ModelConfig) -> bool:
-    """Tell whether the backbone's features, or its lower stages' maps, take the place of images."""
-    is_frozen = model.freeze_backbone or model.train_from is not None
-    return is_frozen and model.cache_features and model.backbone != IDENTITY
-
-
 def trained_part(model: ModelConfig) -> ModelConfig:
     """Reduce a model to what is trained, saved and scored: the head alone if features take the place of images.
 
     Where maps do, the model is the same, and `build_network` leaves out what they replace.
     """
-    if not trains_on_features(model) or model.train_from is not None:
+    if not model.trains_on_features or model.train_from is not None:
         return model
     nothing = {"weights": None, "pretrained": False, "input_mean": None, "input_std": None, "freeze_backbone": False}
     return model.model_copy(update={"backbone": IDENTITY, "args": (), "pooling": "gap", **nothing})
@@ -73,7 +67,7 @@ class FrozenFeatures:
 
     def inputs_of(self, config: Config, part: LabelledSet, watcher: Watcher, *, augmented: bool) -> LabelledSet:
         """Give `part` as the trained network gets it: unchanged, or as features, in several views if `augmented`."""
-        if not trains_on_features(config.model):
+        if not config.model.trains_on_features:
             return part
         self.backbone_digest(config)
         views = 1 + (config.data.views if augmented and config.data.augment != "none" else 0)
@@ -90,19 +84,18 @@ class FrozenFeatures:
         return replace(halves, train=self.inputs_of(config, halves.train, watcher, augmented=True), test=test)
 
     def test_inputs(self, config: Config, test: TestSet, watcher: Watcher) -> TestSet:
-        gallery = None if test.gallery is None else self.inputs_of(config, test.gallery, watcher, augmented=False)
-        return TestSet(self.inputs_of(config, test.queries, watcher, augmented=False), gallery)
+        return test.changed(lambda part: self.inputs_of(config, part, watcher, augmented=False))
 
     def backbone_digest(self, config: Config) -> str | None:
         """Digest the frozen part of the backbone, whatever its file is called; None if nothing is frozen."""
-        if not trains_on_features(config.model):
+        if not config.model.trains_on_features:
             return None
         model = config.model.model_copy(update={"head_init": "xavier", "hidden_dim": None, "embedding_dim": 1})
         if model != self._model:
             self._seen.clear()
             self._backbone, self._digest, self._model = None, "", model
             # Random weights depend on the seed, and a backbone that nobody trained should not be frozen anyway.
-            if not (model.weights or model.pretrained or own_code.is_own(model.backbone, own_code.BACKBONES)):
+            if not model.has_trained_backbone:
                 setting = "freeze_backbone" if model.freeze_backbone else "train_from"
                 raise UserError(
                     f"model.{setting} is set, but {model.backbone} has no trained weights: set "
@@ -136,15 +129,15 @@ class FrozenFeatures:
             def on_waiting() -> None:
                 watcher.note("Another process computes these features; waiting for it.")
 
-            with store.writing(key, shape[2:], {**description, "views": views}, on_waiting, dtype) as writer:
+            with store.writing(key, shape, {**description, "views": views}, on_waiting, dtype) as writer:
                 if not writer.is_done:
-                    done = writer.begin(views, len(part))
+                    done = writer.begin()
                     watcher.note(cost_of_features(config, backbone, part, views * (len(part) - done)))
                     for features in extract(config, backbone, part, views, done):
                         writer.write(done, features)
                         done += features.shape[1]
                         watcher.extracting(views * done, views * len(part))
-                    writer.finish(shape)
+                    writer.finish()
             found = store.read(key, shape, dtype)
         assert found is not None
         return found

@@ -5,40 +5,26 @@ checkpoint is the file that one process would write, with those of all classes, 
 on with it: `DividedState` collects them before it is written, and cuts out a process's own when it has been read.
 """
 
-import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.mapped import MappedFiles
-from ccp_dml.foundation.process_group import Processes
 from ccp_dml.functional.row_adam import TOUCHED
-from ccp_dml.losses import LOSSES
 from ccp_dml.proxies import ClassProxies
 
 State = dict[str, Any]
 
+VECTORS = "proxies.vectors"  # in the state of the objective
 COPIES = ("selected_proxies", "previous_proxies", "best_proxies_of_problem")
 OF_ADAM = ("exp_avg", "exp_avg_sq", TOUCHED)
-
-
-def refuse_rows_that_decay(config: Config) -> None:
-    """Raise if proxies should be visited only when they move, and something moves them all in every step."""
-    if not config.optim.proxies_by_rows:
-        return
-    if not config.ccp.has_proxies:
-        raise UserError("optim.proxies_by_rows needs proxies that CCP reselects: set ccp.mode, or leave it out.")
-    if config.optim.decay_proxies and config.optim.weight_decay:
-        raise UserError(
-            "optim.proxies_by_rows: weight decay moves every proxy in every step; set optim.decay_proxies=false."
-        )
 
 
 def files_for_proxies(config: Config, device: torch.device, folder: Path) -> MappedFiles | None:
@@ -58,43 +44,16 @@ def files_for_proxies(config: Config, device: torch.device, folder: Path) -> Map
     return MappedFiles(folder)
 
 
-def refuse_undividable(config: Config, loss: nn.Module, classes: int, processes: Processes) -> None:
-    """Raise if the proxies cannot be divided among processes, each of which has those of its own classes."""
-    setting = "run.proxies_over_processes"
-    if not config.ccp.has_proxies:
-        raise UserError(f"{setting} needs proxies that CCP reselects: set ccp.mode, or leave it out.")
-    if not takes_holders(loss):
-        able = ", ".join(name for name, kind in LOSSES.items() if takes_holders(kind))
-        raise UserError(
-            f"{setting}: loss.name = {config.loss.name!r} has to see all proxies at once; choose one of {able}, or set "
-            f"{setting}=false."
-        )
-    if config.ccp.proxies_by_need:
-        raise UserError(f"{setting} gives every class as many proxies; set ccp.proxies_by_need=false.")
-    if config.run.precision == "16-mixed":
-        raise UserError(
-            f"{setting}: with run.precision=16-mixed, a process may skip a step that others take; use bf16-mixed."
-        )
-    if classes < processes.count:
-        raise UserError(f"{setting}: {processes.count} processes share {classes} classes; start fewer processes.")
-
-
-def takes_holders(loss: nn.Module | type[nn.Module]) -> bool:
-    """Tell whether a loss can be computed by processes of which each holds a part of the references."""
-    return "holders" in inspect.signature(loss.forward).parameters
-
-
 class DividedState:
     """Joins and cuts the state of a run, whose tensors of proxies have one row or more per class, in their order.
 
     Args:
         proxies: this process's own.
         parameter: the number of `proxies.vectors` among the optimiser's parameters.
-        vectors: its name in the state of the objective.
     """
 
-    def __init__(self, proxies: ClassProxies, parameter: int, vectors: str = "proxies.vectors") -> None:
-        self.proxies, self.parameter, self.vectors = proxies, parameter, vectors
+    def __init__(self, proxies: ClassProxies, parameter: int) -> None:
+        self.proxies, self.parameter = proxies, parameter
 
     def joined(self, state: State) -> State:
         """Collect the whole state in the first process; the others have to call it, too, and get one without proxies.
@@ -146,7 +105,7 @@ class DividedState:
         if self.parameter in of_adam:
             of_adam = of_adam | {self.parameter: changed(of_adam[self.parameter], OF_ADAM)}
         return state | {
-            "objective": changed(state["objective"], (self.vectors,)),
+            "objective": changed(state["objective"], (VECTORS,)),
             "projections": changed(state["projections"], COPIES),
             "trainer": state["trainer"] | {"optimizer": optimizer | {"state": of_adam}},
         }

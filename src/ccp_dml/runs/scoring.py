@@ -23,7 +23,7 @@ from ccp_dml.records.embeddings import EmbeddedTest
 from ccp_dml.records.logbook import WHAT_IS_TESTED, Logbook, settings_digest
 from ccp_dml.runs.build import build_network, start_head, weights_note
 from ccp_dml.runs.datasets import build_data, remember_last
-from ccp_dml.runs.devices import build_fabric
+from ccp_dml.runs.devices import evaluation_device
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.watcher import Watcher
 
@@ -157,7 +157,7 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
             f"{logbook.best_file} does not fit the network that {logbook.config_file} describes: one of the "
             "two was changed after training, or the features have another width now; restore what was changed."
         ) from None
-    return network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
+    return network.to(evaluation_device(config))
 
 
 def score_raw(config: Config, test: TestSet, learned: LabelledSet) -> dict[str, Any]:
@@ -174,9 +174,13 @@ def score_raw(config: Config, test: TestSet, learned: LabelledSet) -> dict[str, 
     else:
         name, network = f"{config.model.backbone} before training", build_network(model, test.queries, config.run.seed)
         start_head(network, config, learned, loader_processes(config.run.workers, learned.source))
-    network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
-    scores = score_embeddings(embed_test(config, network, test), config.protocol.recall_at)
-    return {"network": name, **scores}
+    return {"network": name, **score_network(config, network, test)}
+
+
+def score_network(config: Config, network: Embedder, test: TestSet) -> dict[str, Any]:
+    """Embed the test half with a network, on the device of the run, and score it."""
+    network.to(evaluation_device(config))
+    return score_embeddings(embed_test(config, network, test), config.protocol.recall_at)
 
 
 def is_pretrained(model: ModelConfig) -> bool:
@@ -198,9 +202,7 @@ def score_raw_backbone(config: Config) -> dict[str, Any]:
     if (note := weights_note(config.model)) is not None:
         raise UserError(f"{note} There is nothing to score otherwise.")
     test = build_data(config.data).test
-    network = raw_backbone(config.model, test, config.run.seed)
-    network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
-    scores = score_embeddings(embed_test(config, network, test), config.protocol.recall_at)
+    scores = score_network(config, raw_backbone(config.model, test, config.run.seed), test)
     return {"runs": {f"raw {config.model.backbone}": scores}, **scores}
 
 

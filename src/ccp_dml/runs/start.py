@@ -4,19 +4,18 @@ What would have no effect is refused; folds and batches that nobody has set are 
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
-from PIL import Image
-
-from ccp_dml.config.layers import SETTING, Resolved, flatten, parse_setting, resolve
+from ccp_dml.config.layers import SETTING, Resolved, parse_settings, resolve, values_of
 from ccp_dml.config.readers import refuse_unread, written_by_user
 from ccp_dml.config.recipes import refuse_disorder, shipped_recipes
 from ccp_dml.config.schema import Config, DataConfig
-from ccp_dml.data.files.images import FORMATS, ImageFiles
+from ccp_dml.data.files.health import short_side
+from ccp_dml.data.files.images import ImageFiles
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
 from ccp_dml.data.splits import LEAST_CLASSES, LEAST_IMAGES, class_quarters
 from ccp_dml.data.views import Unaugmented
@@ -130,7 +129,7 @@ def fit_to_data(config: Config, halves: DataHalves, written: Collection[str]) ->
     protocol = config.protocol.model_copy(update=changes)
     learned = learned_classes(protocol.hold_out, protocol.fold, protocol.folds, halves.train)
     batch = fitting_batch(config, learned, written)
-    fitted = config.model_copy(update={"protocol": protocol, "train": config.train.model_copy(update=batch)})
+    fitted = config.with_values(protocol=changes, train=batch)
     named = {f"protocol.{key}": value for key, value in changes.items()}
     named |= {f"train.{key}": value for key, value in batch.items()}
     if not named:
@@ -183,16 +182,15 @@ def final_config(run: Path, recipes: Sequence[str], settings: Sequence[str], see
     """Take the configuration of `run` for a training on every class; recipes may name what it was, and nothing else."""
     found = final_settings(run)
     config = resolve([str(run / layout.CONFIG)], [*found, *settings], seed).config
-    values, named = dict(flatten(config.as_tables())), resolve(recipes)
+    values, named = values_of(config), resolve(recipes)
     for key in WHAT_IS_TRAINED:
-        other = dict(flatten(named.config.as_tables())).get(key)
+        other = values_of(named.config).get(key)
         if key in named.origins and other != values.get(key):
             raise UserError(
                 f"--final {run}: the run has {key} = {values.get(key)!r}, not {other!r} ({named.origins[key]}); leave "
                 "the recipes out."
             )
-    keys = [key for text in settings for key, _ in flatten(parse_setting(text).tables)]
-    refuse_unread([config], {key: f"{SETTING}{key}" for key in keys})
+    refuse_unread([config], {key: f"{SETTING}{key}" for key in parse_settings(settings)})
     return config
 
 
@@ -258,23 +256,20 @@ class Outline:
     sentence: str
     incomplete: tuple[str, ...] = ()  # how a published data set differs from what was published
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation: TestSet) -> Outline:
     """Describe a run; `learned` and `validation` are what the protocol makes of the training half."""
-    parts = [part for part in (halves.train, halves.test.queries, halves.test.gallery) if part is not None]
+    parts = halves.sets()
     classes = len({name for part in parts for name in part.class_names})
     images = sum(map(len, parts))
-    test_classes = len((halves.test.gallery or halves.test.queries).class_names)
+    test_classes = len(halves.test.sides()[-1].class_names)
     side = typical_side(learned)
     said = [
         f"{classes:,} classes, {images:,} {items_text(config)}: "
         f"{division_text(config, learned, validation, test_classes)}",
         network_text(config),
         *([] if side is None else [images_text(side, config.data.crop)]),
-        method_text(dict(flatten(config.as_tables()))),
+        method_text(values_of(config)),
     ]
     return Outline(
         classes=classes,
@@ -305,15 +300,10 @@ def typical_side(data: LabelledSet) -> int | None:
     source = data.source.source if isinstance(data.source, Unaugmented) else data.source
     if not isinstance(source, ImageFiles) or not len(data):
         return None
-    rows = range(0, len(data), max(1, len(data) // MEASURED))
-    sides = []
-    for row in rows[:MEASURED]:
-        try:
-            with Image.open(source.paths[int(data.positions[row])], formats=FORMATS) as image:
-                sides.append(min(image.size))
-        except OSError:
-            continue  # who trains on it will say what is wrong with it
-    return round(median(sides)) if sides else None
+    rows = range(0, len(data), max(1, len(data) // MEASURED))[:MEASURED]
+    sides = (short_side(source.paths[int(data.positions[row])]) for row in rows)
+    known = [side for side in sides if side is not None]  # who trains on the others will say what is wrong with them
+    return round(median(known)) if known else None
 
 
 def validation_text(config: Config, validation: TestSet) -> str:

@@ -1,7 +1,6 @@
 """Log a run's settings, evaluations and scores to TensorBoard, CSV, MLflow or W&B, as run.logger says."""
 
 import os
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,14 +9,13 @@ from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from time import time
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from uuid import uuid4
 
 from lightning_fabric.loggers.csv_logs import CSVLogger
-from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-from ccp_dml.config.layers import flatten
+from ccp_dml.config.layers import values_of
 from ccp_dml.config.schema import Config, LoggerName
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_text
@@ -31,10 +29,24 @@ BEST = "best_map_at_r"
 """Logged beside each line's own values: what runs are compared by while they go on."""
 
 
+class Log(Protocol):
+    """What a run logs to: a logger of Lightning Fabric, or one of those below."""
+
+    def log_metrics(self, metrics: dict[str, Any], step: int) -> None: ...
+
+    def save(self) -> None: ...
+
+    def finalize(self, status: str) -> None: ...
+
+
 @dataclass(frozen=True)
 class OpenLog:
-    logger: Logger
+    log: Log
     continued: bool  # whether it already holds what the run has logged so far
+
+
+OpenFunction = Callable[[Path, int, dict[str, Any]], OpenLog]
+"""Opens the log of a run: in its folder, at its step, with its settings by dotted key."""
 
 
 def require_logger(name: LoggerName) -> None:
@@ -68,9 +80,9 @@ class LoggingWatcher(Watcher):
     The log is opened when training starts: until then the run's folder stays untouched.
     """
 
-    def __init__(self, watcher: Watcher, logbook: Logbook, open_log: Callable[[Path, int], OpenLog]) -> None:
+    def __init__(self, watcher: Watcher, logbook: Logbook, open_log: OpenFunction) -> None:
         self.watcher, self.logbook, self.open_log = watcher, logbook, open_log
-        self.logger: Logger | None = None
+        self.opened: Log | None = None
 
     def note(self, text: str) -> None:
         self.watcher.note(text)
@@ -80,12 +92,10 @@ class LoggingWatcher(Watcher):
 
     def start(self, config: Config, step: int) -> None:
         self.watcher.start(config, step)
-        log = self.open_log(self.logbook.folder, step)
-        self.logger = log.logger
+        log = self.open_log(self.logbook.folder, step, values_of(config))
+        self.opened = log.log
         if log.continued:
             return
-        if not isinstance(log.logger, CSVLogger):  # which takes no settings; they are in config.toml beside it
-            log.logger.log_hyperparams(dict(flatten(config.as_tables())), {BEST: 0.0}, 0)
         rows = self.logbook.rows() if step > 0 else []  # a resumed run may have been logged elsewhere, or nowhere
         if (start := self.logbook.start()) is not None:
             self.log(numbers(start), 0)
@@ -115,13 +125,13 @@ class LoggingWatcher(Watcher):
         self.log(scores | recalls, result["steps"])
 
     def log(self, metrics: dict[str, float], step: int) -> None:
-        assert self.logger is not None, "training has not started"
-        self.logger.log_metrics(metrics, step)
-        self.logger.save()  # a killed run loses nothing
+        assert self.opened is not None, "training has not started"
+        self.opened.log_metrics(metrics, step)
+        self.opened.save()  # a killed run loses nothing
 
     def close(self, status: Status) -> None:
-        if self.logger is not None:
-            self.logger.finalize(status)
+        if self.opened is not None:
+            self.opened.finalize(status)
 
 
 def numbers(row: dict[str, Any]) -> dict[str, float]:
@@ -129,32 +139,40 @@ def numbers(row: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in row.items() if isinstance(value, int | float) and name != "step"}
 
 
-def open_tensorboard(folder: Path, step: int) -> OpenLog:
+def open_tensorboard(folder: Path, step: int, settings: dict[str, Any]) -> OpenLog:
     continued = (folder / layout.TENSORBOARD).exists()
     # What a killed run logged after its last checkpoint comes again, and counts once.
     purge_step = step + 1 if continued else None
-    return OpenLog(TensorBoardLogger(folder, layout.TENSORBOARD, "", purge_step=purge_step), continued)
+    log = TensorBoardLogger(folder, layout.TENSORBOARD, "", purge_step=purge_step)
+    if not continued:
+        log.log_hyperparams(settings, {BEST: 0.0}, 0)
+    return OpenLog(log, continued)
 
 
-def open_csv(folder: Path, step: int) -> OpenLog:  # noqa: ARG001
-    # Fabric's logger cannot append: the file is written anew.
+def open_csv(folder: Path, _: int, __: dict[str, Any]) -> OpenLog:
+    # Fabric's logger cannot append: the file is written anew. It takes no settings; config.toml beside it has them.
     (folder / layout.CSV_LOG / layout.CSV_LOG_FILE).unlink(missing_ok=True)
     return OpenLog(CSVLogger(folder, layout.CSV_LOG, "", flush_logs_every_n_steps=1), continued=False)
 
 
-def open_mlflow(folder: Path, step: int) -> OpenLog:  # noqa: ARG001
-    id_file = folder / layout.MLFLOW_ID
+def open_mlflow(folder: Path, _: int, settings: dict[str, Any]) -> OpenLog:
+    return open_run(MlflowLog, folder, folder / layout.MLFLOW_ID, settings)
+
+
+def open_wandb(folder: Path, _: int, settings: dict[str, Any]) -> OpenLog:
+    return open_run(WandbLog, folder, folder / layout.WANDB_ID, settings)
+
+
+def open_run(kind: "type[MlflowLog | WandbLog]", folder: Path, id_file: Path, settings: dict[str, Any]) -> OpenLog:
+    """Open the run that `id_file` remembers, or a new one, which gets the settings."""
     continued = id_file.exists()
-    return OpenLog(MlflowLogger(folder.as_posix(), id_file), continued)
+    log = kind(folder.as_posix(), id_file)
+    if not continued:
+        log.log_settings(settings)
+    return OpenLog(log, continued)
 
 
-def open_wandb(folder: Path, step: int) -> OpenLog:  # noqa: ARG001
-    id_file = folder / layout.WANDB_ID
-    continued = id_file.exists()
-    return OpenLog(WandbLogger(folder.as_posix(), id_file), continued)
-
-
-LOGS: dict[str, Callable[[Path, int], OpenLog]] = {
+LOGS: dict[str, OpenFunction] = {
     "tensorboard": open_tensorboard,
     "csv": open_csv,
     "mlflow": open_mlflow,
@@ -169,86 +187,66 @@ PARAMETERS_AT_ONCE = 100
 """What an MLflow server takes in one request."""
 
 
-class MlflowLogger(Logger):
+class MlflowLog:
     """One MLflow run, which `id_file` remembers: opened again, it goes on."""
 
     def __init__(self, run_name: str, id_file: Path) -> None:
-        self._mlflow: Any = import_module("mlflow")
+        mlflow: Any = import_module("mlflow")
         self._entities: Any = import_module("mlflow.entities")
-        self._client = self._mlflow.MlflowClient()
+        self._client = mlflow.MlflowClient()
 
         def create() -> str:
-            experiment = self._mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
+            experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
             run = self._client.create_run(experiment.experiment_id, run_name=run_name)
             return str(run.info.run_id)
 
-        self._name, self._run_id = run_name, remembered_id(id_file, create)
+        self._run_id = remembered_id(id_file, create)
         self._client.update_run(self._run_id, status="RUNNING")
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def version(self) -> str:
-        return self._run_id
-
-    def log_hyperparams(
-        self, params: dict[str, Any] | Namespace, metrics: dict[str, float] | None = None, step: int = 0
-    ) -> None:
-        every = [self._entities.Param(name, str(value)) for name, value in as_dict(params).items()]
+    def log_settings(self, settings: dict[str, Any]) -> None:
+        every = [self._entities.Param(name, str(value)) for name, value in settings.items()]
         for start in range(0, len(every), PARAMETERS_AT_ONCE):
             self._client.log_batch(self._run_id, params=every[start : start + PARAMETERS_AT_ONCE])
-        self.log_metrics(metrics or {}, step)
+        self.log_metrics({BEST: 0.0}, 0)
 
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         now = int(time() * 1000)
-        every = [self._entities.Metric(name, value, now, step or 0) for name, value in metrics.items()]
+        every = [self._entities.Metric(name, value, now, step) for name, value in metrics.items()]
         self._client.log_batch(self._run_id, metrics=every)
+
+    def save(self) -> None:
+        """Do nothing: what is logged is with the server at once."""
 
     def finalize(self, status: str) -> None:
         states = {"success": "FINISHED", "aborted": "KILLED", "failed": "FAILED"}
         self._client.set_terminated(self._run_id, states[status])
 
 
-class WandbLogger(Logger):
+class WandbLog:
     """One W&B run, which `id_file` remembers: opened again, it goes on."""
 
     def __init__(self, run_name: str, id_file: Path) -> None:
         wandb: Any = import_module("wandb")
-        self._name, self._run_id = run_name, remembered_id(id_file, lambda: uuid4().hex)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=run_name,
-            id=self._run_id,
+            id=remembered_id(id_file, lambda: uuid4().hex),
             resume="allow",
             dir=str(id_file.parent),
         )
 
-    @property
-    def name(self) -> str:
-        return self._name
+    def log_settings(self, settings: dict[str, Any]) -> None:
+        self._run.config.update(settings, allow_val_change=True)
+        self.log_metrics({BEST: 0.0}, 0)
 
-    @property
-    def version(self) -> str:
-        return self._run_id
-
-    def log_hyperparams(
-        self, params: dict[str, Any] | Namespace, metrics: dict[str, float] | None = None, step: int = 0
-    ) -> None:
-        self._run.config.update(as_dict(params), allow_val_change=True)
-        self.log_metrics(metrics or {}, step)
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         self._run.log(metrics, step=step)
+
+    def save(self) -> None:
+        """Do nothing: W&B sends what is logged by itself."""
 
     def finalize(self, status: str) -> None:
         self._run.finish(exit_code=0 if status == "success" else 1)
-
-
-def as_dict(params: dict[str, Any] | Namespace) -> dict[str, Any]:
-    """Turn parameters into a dictionary; Fabric's interface allows a namespace, too."""
-    return vars(params) if isinstance(params, Namespace) else params
 
 
 def remembered_id(file: Path, create: Callable[[], str]) -> str:

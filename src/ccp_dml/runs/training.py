@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_network, build_objective, own_backbone_of, start_head, weights_note
 from ccp_dml.runs.conclusion import finish_run, finish_without_test, is_short, rehearse_end
+from ccp_dml.runs.conflicts import refuse_endless, refuse_staleness_without_radius
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.devices import (
     build_fabric,
@@ -54,11 +57,9 @@ def train(
     """
     prepare_torch(config)
     processes = current()
-    if not processes.is_first:
-        return train_and_score(config, logbook, Watcher(), resume, load_data, frozen or FrozenFeatures(), processes)
-    with logged(config, logbook, watcher) as watcher:
-        result = train_and_score(config, logbook, watcher, resume, load_data, frozen or FrozenFeatures(), processes)
-        watcher.finished(result)
+    with logged(config, logbook, watcher) if processes.is_first else nullcontext(Watcher()) as told:
+        result = train_and_score(config, logbook, told, resume, load_data, frozen or FrozenFeatures(), processes)
+        told.finished(result)
     return result
 
 
@@ -105,7 +106,7 @@ def train_and_score(
 def announce(config: Config, halves: DataHalves, logbook: Logbook, watcher: Watcher) -> None:
     """Say what is about to happen; the logbook keeps it for advice and pages."""
     found = outline(config, halves, *classes_to_learn_and_to_select_on(config.protocol, halves))
-    logbook.outline = found.as_dict()
+    logbook.outline = asdict(found)
     watcher.note(found.sentence)
 
 
@@ -118,44 +119,12 @@ def refuse_untrainable(config: Config, halves: DataHalves) -> None:
         refuse_unknown(config.model.backbone)
     refuse_missing_device(config.run.device)
     refuse_precision_of_gpus(config.run.device, config.run.precision)
-    refuse_too_large(
-        config,
-        classes,
-        of_images=config.model.backbone != "identity",
-        processes=processes.count,
-        on_this_machine=processes.local_count,
-    )
+    refuse_too_large(config, classes, processes.count, processes.local_count)
     ClassBalancedBatches(learned.labels, train.classes_per_batch, train.images_per_class, 0, world_size=processes.count)
     build_objective(config, classes, processes=processes)
     refuse_staleness_without_radius(config, int(learned.labels.bincount().max()))
     if config.protocol.hold_out == "nothing":
         refuse_endless(config)
-
-
-def refuse_staleness_without_radius(config: Config, largest_class: int) -> None:
-    """Raise if proxies are all images there are, so that no distance is left to measure their staleness by."""
-    ccp, data = config.ccp, config.data
-    varies = data.augment != "none" and data.name != "features"
-    if ccp.mode == "alternating" and ccp.until == "stale" and not varies and largest_class <= ccp.proxies_per_class:
-        raise UserError(
-            "ccp.until=stale measures in covering radii, and they are 0: no class has more than "
-            f"{largest_class} images, which never vary, and ccp.proxies_per_class is {ccp.proxies_per_class}. Set it "
-            "lower, or ccp.until=stall."
-        )
-
-
-def refuse_endless(config: Config) -> None:
-    """Raise if only scores on held-out data could end the training, or its problems, and nothing is held out."""
-    if config.train.max_steps is None:
-        raise UserError(
-            "protocol.hold_out=nothing leaves no score that could end the training: set train.max_steps, or let "
-            "`ccp train --final RUN` take it from a run."
-        )
-    if config.ccp.mode == "alternating" and config.ccp.until in ("stall", "behind"):
-        raise UserError(
-            "protocol.hold_out=nothing leaves no score that could end a problem: set ccp.until=stale or steps, or let "
-            "`ccp train --final RUN` take its pace from a run."
-        )
 
 
 def train_on_classes(
@@ -191,32 +160,33 @@ def train_on_classes(
         start_head(network, config, learned, run.workers, processes)
     if processes.same(run.trainer.step) != run.trainer.step:
         raise UserError(f"The processes find different checkpoints in {logbook.folder}; put it where all see the same.")
-    if not processes.is_first:
-        run.record_start()
-        run.run()
-        return run.network, {}
-    logbook.begin(run.trainer.step)
-    if run.projections.best_of_run:
-        logbook.save_best(run.projections.best_of_run)  # the file may be damaged, or newer than the checkpoint
-    watcher.start(config, run.trainer.step)
+    if processes.is_first:
+        logbook.begin(run.trainer.step)
+        if run.projections.best_of_run:
+            logbook.save_best(run.projections.best_of_run)  # the file may be damaged, or newer than the checkpoint
+        watcher.start(config, run.trainer.step)
     run.record_start()
     run.run()
-    rows = logbook.rows()
-    best_row = max(rows, key=lambda row: row["map_at_r"])  # the first of equals, as the run itself decides
-    best_row = rows[-1] if run.projections.keep_last else best_row
-    start = logbook.start()
-    facts = {
-        "validation": {key: best_row[key] for key in (*SCORES, "queries")},
+    if not processes.is_first:
+        return run.network, {}
+    return run.network, {**facts_of(run), "peak_memory": peak_memory(memory, fabric.device)}
+
+
+def facts_of(run: TrainingRun) -> dict[str, Any]:
+    """Sum up a training that has come to its end, from its log."""
+    rows, start = run.logbook.rows(), run.logbook.start()
+    best = max(rows, key=lambda row: row["map_at_r"])  # the first of equals, as the run itself decides
+    best = rows[-1] if run.projections.keep_last else best
+    return {
+        "validation": {key: best[key] for key in (*SCORES, "queries")},
         "start": None if start is None else {key: start[key] for key in (*SCORES, "queries")},
-        "selected_on": config.protocol.select_on,
-        "best_step": best_row["step"],
+        "selected_on": run.config.protocol.select_on,
+        "best_step": best["step"],
         "steps": run.trainer.step,
         "problems": run.projections.problem,
-        "seed": config.run.seed,
+        "seed": run.config.run.seed,
         "seconds": round(run.trainer.seconds, 3),
-        "peak_memory": peak_memory(memory, fabric.device),
     }
-    return run.network, facts
 
 
 def prepare_torch(config: Config) -> None:

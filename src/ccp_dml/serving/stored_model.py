@@ -21,7 +21,7 @@ from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.runs.build import build_network_for
 from ccp_dml.runs.devices import build_fabric
-from ccp_dml.runs.frozen import digest_of, trains_on_features
+from ccp_dml.runs.frozen import digest_of
 from ccp_dml.serving.model import FORMAT, MODEL, PREPROCESSING, WEIGHTS, Description, EmbeddingModel
 from ccp_dml.serving.preprocessing import from_values, preprocessing_of
 
@@ -115,7 +115,7 @@ def joined_network(
     backbone: Callable[..., nn.Module] | None = None,
 ) -> tuple[Embedder, str]:
     """Build the network from an image to its embedding, and name the precision in which its backbone works."""
-    on_features = trains_on_features(config.model)
+    on_features = config.model.trains_on_features
     # Otherwise there is nothing to load or download: the run's own weights hold the backbone, too.
     model = config.model if on_features else without_source(config.model)
     network = build_network_for(model, width, config.run.seed, backbone)

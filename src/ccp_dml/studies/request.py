@@ -9,11 +9,11 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationError
 from pydantic_core import PydanticCustomError
 
-from ccp_dml.config.layers import flatten, parse_setting, wrong_value
+from ccp_dml.config.layers import flatten, parse_setting, parse_settings, wrong_value
 from ccp_dml.config.recipes import STUDY, read_recipe, recipe_label
 from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.plans.plan import refuse_other_method
-from ccp_dml.records.folder_request import STUDY_REQUEST, by_key
+from ccp_dml.records.folder_request import STUDY_REQUEST
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -113,7 +113,7 @@ def with_most_runs(wanted: StudyRequest, before: Sequence[str]) -> tuple[str, ..
     settings = wanted.settings
     usual = {f"{STUDY}.{name}": value for name, value in read_recipe(wanted.recipe).tables[STUDY].items()}
     for key in MAY_GROW:
-        old, new = ({**usual, **by_key(texts)}.get(key) for texts in (before, settings))
+        old, new = ({**usual, **parse_settings(texts)}.get(key) for texts in (before, settings))
         if isinstance(old, int) and isinstance(new, int) and old > new:  # what is no number is reported later
             others = (text for text in settings if text.partition("=")[0].strip() != key)
             settings = (*others, f"{key}={old}")

@@ -11,14 +11,13 @@ from typing import Any
 
 from pydantic import Field
 
-from ccp_dml.config.layers import resolve
+from ccp_dml.config.layers import parse_settings, resolve
 from ccp_dml.config.recipes import STUDY, loss_of, read_recipe
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES
 from ccp_dml.plans.plan import PlannedRun, plan_run, state_of
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner, execute
-from ccp_dml.records.folder_request import by_key
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.studies.request import StudyRequest
@@ -166,7 +165,7 @@ def plan_study_run(
 
 def refuse_varied(request: StudyRequest, settings: Sequence[str]) -> None:
     """Raise if the user sets what the study sets itself, run by run, and would override."""
-    for key in sorted(by_key(request.run_settings).keys() & by_key(settings).keys()):
+    for key in sorted(parse_settings(request.run_settings).keys() & parse_settings(settings).keys()):
         varied = [f"{STUDY}.{name}" for name in read_recipe(request.recipe).tables[STUDY] if name != "repeats"]
         raise UserError(
             f"--set {key} would have no effect: the study {request.study} sets it in every run; set "

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,13 @@ def root(write_images) -> Path:
 
 
 @pytest.fixture
-def refusal(root, transforms):
+def refusal(root, reading):
     """The error of a table with these lines."""
 
     def message(*lines: str) -> str:
         path = table(root, *lines)
         with pytest.raises(UserError) as raised:
-            load_csv(path, **transforms)
+            load_csv(path, reading)
         assert str(path) in str(raised.value)
         assert "\n" not in str(raised.value)
         return str(raised.value)
@@ -37,8 +38,8 @@ def refusal(root, transforms):
     return message
 
 
-def test_first_half_of_the_classes_by_number_trains(root, transforms):
-    halves = load_csv(table(root, "path,label", *ROWS), **transforms)
+def test_first_half_of_the_classes_by_number_trains(root, reading):
+    halves = load_csv(table(root, "path,label", *ROWS), reading)
     assert halves.train.class_names == ("9", "10")
     assert halves.test.queries.class_names == ("11", "12")
     assert halves.train.labels.tolist() == [1, 1, 0, 0]
@@ -48,9 +49,9 @@ def test_first_half_of_the_classes_by_number_trains(root, transforms):
 
 @pytest.mark.parametrize("mark", [";", "\t"])
 @pytest.mark.parametrize("begin", ["", "\ufeff"])
-def test_columns_as_spreadsheets_of_other_countries_separate_them(root, transforms, mark, begin):
+def test_columns_as_spreadsheets_of_other_countries_separate_them(root, reading, mark, begin):
     lines = [line.replace(",", mark) for line in (f"{begin}path,label", *ROWS)]
-    halves = load_csv(table(root, *lines), **transforms)
+    halves = load_csv(table(root, *lines), reading)
     assert halves.train.class_names == ("9", "10")
     assert halves.train.labels.tolist() == [1, 1, 0, 0]
 
@@ -63,7 +64,7 @@ def test_the_mark_beside_the_column_path_separates(header, mark):
     assert delimiter_of(header + "\n") == mark
 
 
-def test_labels_of_any_text_other_columns_and_a_given_split(root, transforms):
+def test_labels_of_any_text_other_columns_and_a_given_split(root, reading):
     lines = [
         f'{label},note,"{split}",{path}'
         for path, label, split in zip(
@@ -72,23 +73,23 @@ def test_labels_of_any_text_other_columns_and_a_given_split(root, transforms):
     ]
     path = table(root, "label,comment,split,path", *lines[:3], "", *lines[3:])
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))  # as spreadsheets write it
-    halves = load_csv(path, **transforms)
+    halves = load_csv(path, reading)
     assert halves.train.class_names == ("10", "x")
     assert halves.train.positions.tolist() == [4, 5, 6, 7]
     assert halves.test.queries.class_names == ("b, c", "é")
 
 
-def test_paths_start_at_root_if_given(root, transforms):
+def test_paths_start_at_root_if_given(root, reading):
     lines = [row.removeprefix("images/") for row in ROWS]
     path = table(root, "path,label", *lines)
-    assert len(load_csv(path, root=root / "images", **transforms).train) == 4
+    assert len(load_csv(path, reading, root=root / "images").train) == 4
     absolute = table(root, "path,label", *(f"{root}/{row}" for row in ROWS))
-    assert len(load_csv(absolute, root="/nowhere", **transforms).train) == 4
+    assert len(load_csv(absolute, reading, root="/nowhere").train) == 4
 
 
-def test_missing_table(tmp_path, transforms):
+def test_missing_table(tmp_path, reading):
     with pytest.raises(UserError, match=r"no file .*nowhere\.csv: set `path`"):
-        load_csv(tmp_path / "nowhere.csv", **transforms)
+        load_csv(tmp_path / "nowhere.csv", reading)
 
 
 def test_missing_column(refusal):
@@ -132,24 +133,24 @@ def test_paths_of_windows_are_told_apart(refusal):
     assert "\\" not in refusal("path,label", *ROWS, "gone/1.png,9")
 
 
-def test_a_folder_in_place_of_the_table(root, transforms):
+def test_a_folder_in_place_of_the_table(root, reading):
     with pytest.raises(UserError, match=r"is a folder, not a file: .*; one subfolder per class is read by `folder`"):
-        load_csv(root, **transforms)
+        load_csv(root, reading)
 
 
-def test_missing_and_broken_files_are_left_out_if_asked(root, transforms, write_broken):
+def test_missing_and_broken_files_are_left_out_if_asked(root, reading, write_broken):
     write_broken("images/half.png")
     path = table(root, "path,label", *ROWS[:2], "images/gone.png,9", *ROWS[2:], "images/half.png,12")
-    halves = load_csv(path, **transforms, skip_broken=True)
+    halves = load_csv(path, replace(reading, skip_broken=True))
     assert halves.train.labels.tolist() == [1, 1, 0, 0]
     assert [halves.train.source.paths[p].stem for p in halves.train.positions] == ["0", "1", "2", "3"]
     assert halves.notes[0].startswith("left out 2 of 10 images that cannot be read")
     assert "gone.png (there is no such file)" in halves.notes[0]
 
 
-def test_repeated_images_are_left_out_and_reported(root, transforms):
+def test_repeated_images_are_left_out_and_reported(root, reading):
     path = table(root, "path,label", *ROWS, "images/../images/0.png,10", ROWS[7])
-    halves = load_csv(path, **transforms)
+    halves = load_csv(path, reading)
     assert len(halves.train) == len(halves.test.queries) == 4
     assert halves.notes == ("left out 2 rows that repeat an image: rows 10, 11",)
 
@@ -165,11 +166,11 @@ def test_training_class_with_one_image(refusal):
     assert "single image (8, 10): " in refusal("path,label", *ROWS[1:], "images/0.png,8")
 
 
-def test_file_that_is_no_text(root, transforms):
+def test_file_that_is_no_text(root, reading):
     path = root / "table.csv"
     path.write_bytes("path,label\nimages/0.png,é\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"table\.csv is not text in UTF-8"):
-        load_csv(path, **transforms)
+        load_csv(path, reading)
 
 
 def test_unfinished_quote(refusal):
@@ -182,15 +183,15 @@ def test_a_column_that_stands_there_twice(refusal, name):
     assert f"2 columns '{name}' in row 1" in refusal(",".join(header), "images/0.png,1,train,x")
 
 
-def test_another_column_may_divide_the_images(root, transforms):
+def test_another_column_may_divide_the_images(root, reading):
     lines = [f"{row},{'test' if number < 4 else 'train'}" for number, row in enumerate(ROWS)]
     path = table(root, "path,label,shelf", *lines)
-    halves = load_csv(path, **transforms, split_column="shelf")
+    halves = load_csv(path, reading, split_column="shelf")
     assert halves.train.class_names == ("11", "12")
     with pytest.raises(UserError, match=r"has no column 'part' in row 1 .*set `split_column`"):
-        load_csv(path, **transforms, split_column="part")
+        load_csv(path, reading, split_column="part")
 
 
-def test_another_share_of_the_classes_may_test(root, transforms):
-    halves = load_csv(table(root, "path,label", *ROWS), **transforms, test_share=0.25)
+def test_another_share_of_the_classes_may_test(root, reading):
+    halves = load_csv(table(root, "path,label", *ROWS), reading, test_share=0.25)
     assert (halves.train.class_names, halves.test.queries.class_names) == (("9", "10", "11"), ("12",))

@@ -104,11 +104,11 @@ def copy_into_the_test_half(root):
     (root / "b" / "same half.png").write_bytes((root / "a" / "2.png").read_bytes())
 
 
-def test_copies_across_the_halves_are_found_and_those_within_a_half_are_not(write_images, transforms):
+def test_copies_across_the_halves_are_found_and_those_within_a_half_are_not(write_images, reading):
     root = write_images(*CLASSES)
-    assert shared_by_halves(load_folder(root, **transforms)) == []
+    assert shared_by_halves(load_folder(root, reading)) == []
     copy_into_the_test_half(root)
-    assert shared_by_halves(load_folder(root, **transforms)) == [(root / "a" / "1.png", root / "d" / "copy.png")]
+    assert shared_by_halves(load_folder(root, reading)) == [(root / "a" / "1.png", root / "d" / "copy.png")]
 
 
 def test_a_run_tells_of_copies_or_refuses_them(write_images):

@@ -7,7 +7,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torchvision.transforms.v2.functional import pil_to_tensor, resize
 
-from ccp_dml.data.files.images import ImageFiles, decode, decode_pixels, describe_broken, encode_ppm, find_broken
+from ccp_dml.data.files.images import ImageFiles, decode, decode_pixels, encode_ppm, find_broken, readable
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
 from ccp_dml.data.transforms import eval_transform
@@ -128,16 +128,20 @@ def test_broken_files_are_found_and_described(write_images, write_broken):
     broken = find_broken(paths)
     assert sorted(broken) == [1, 3]
     assert broken[3] == "there is no such file"
-    description = describe_broken(paths, broken)
+    kept, (description,) = readable(paths)
+    assert kept == [0, 2]
     assert description.startswith(f"left out 2 of 4 images that cannot be read: {paths[1]} (")
     assert f"{paths[3]} (there is no such file)" in description
 
 
 def test_long_lists_of_broken_files_are_counted():
-    paths = [Path(f"{i}.png") for i in range(30)]
-    assert describe_broken(paths, dict.fromkeys(range(30), "not an image")).endswith(
-        "19.png (not an image) and 10 more"
-    )
+    kept, (description,) = readable([Path(f"{i}.png") for i in range(30)])
+    assert kept == []
+    assert description.endswith("19.png (there is no such file) and 10 more")
+
+
+def test_nothing_is_said_where_all_files_can_be_read(write_images):
+    assert readable([write_images("a.png") / "a.png"]) == ([0], [])
 
 
 def test_floating_point_grey_is_read_from_black_0_to_white_1(tmp_path):

@@ -4,9 +4,9 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from ccp_dml.data.published.cars196 import CARS196, class_number, load_cars196, official_names, read_cars196
+from ccp_dml.data.published.cars196 import CARS196, class_number, official_names, read_cars196
 from ccp_dml.data.published.inventory import SplitSize
-from ccp_dml.data.published.published_set import verify
+from ccp_dml.data.published.published_set import load_published, verify
 from ccp_dml.errors import UserError
 
 CLASSES = (97, 98, 99, 100)  # around the border between train and test
@@ -40,9 +40,9 @@ def test_published_numbers():
 
 
 @pytest.mark.parametrize("above", ["", "cars196"])
-def test_original_layout(tmp_path, transforms, above):
+def test_original_layout(tmp_path, reading, above):
     write_original(tmp_path / above)
-    halves = load_cars196(tmp_path, **transforms)
+    halves = load_published(CARS196, tmp_path, reading)
     assert halves.train.class_names == ("Dodge Charger SRT-8 2009", "Eagle Talon Hatchback 1998")
     assert halves.test.queries.class_names == ("FIAT 500 Abarth 2012", "FIAT 500 Convertible 2012")
     assert halves.train.labels.tolist() == [1, 0, 1, 0]
@@ -74,13 +74,13 @@ def test_class_of_a_folder(folder, number):
     assert class_number(folder) == number
 
 
-def test_one_folder_per_class_divided_by_image(tmp_path, transforms):
+def test_one_folder_per_class_divided_by_image(tmp_path, reading):
     """As the copies are that circulate since the official hosts went away."""
     for number in CLASSES:
         name = official_names()[number - 1]
         write_image(tmp_path / "car_data" / "train" / name / "00001.jpg", number)
         write_image(tmp_path / "car_data" / "test" / name / "00002.jpg", number)
-    halves = load_cars196(tmp_path / "car_data", **transforms)
+    halves = load_published(CARS196, tmp_path / "car_data", reading)
     assert halves.train.class_names == ("Dodge Charger SRT-8 2009", "Eagle Talon Hatchback 1998")
     assert halves.train.labels.tolist() == [0, 0, 1, 1]
     assert halves.test.queries.labels.tolist() == [0, 0, 1, 1]

@@ -4,9 +4,9 @@ import pytest
 import torch
 from PIL import Image
 
-from ccp_dml.data.published.cub import CUB, load_cub, published_counts, read_cub
+from ccp_dml.data.published.cub import CUB, published_counts, read_cub
 from ccp_dml.data.published.inventory import SplitSize, describe_short
-from ccp_dml.data.published.published_set import verify
+from ccp_dml.data.published.published_set import load_published, verify
 from ccp_dml.errors import UserError
 
 # Around the border between train and test: three images of each.
@@ -36,9 +36,9 @@ def test_published_numbers():
 
 
 @pytest.mark.parametrize("above", ["", "CUB_200_2011"])
-def test_original_layout(tmp_path, transforms, above):
+def test_original_layout(tmp_path, reading, above):
     write_original(tmp_path / above)
-    halves = load_cub(tmp_path, **transforms)
+    halves = load_published(CUB, tmp_path, reading)
     assert halves.train.class_names == ("099.Ovenbird", "100.Brown_Pelican")
     assert halves.test.queries.class_names == ("101.White_Pelican", "102.Western_Wood_Pewee")
     assert halves.test.gallery is None
@@ -49,9 +49,9 @@ def test_original_layout(tmp_path, transforms, above):
 
 
 @pytest.mark.parametrize("above", ["", "cub128", "images"])
-def test_one_folder_per_class(tmp_path, transforms, above):
+def test_one_folder_per_class(tmp_path, reading, above):
     write_images(tmp_path / above)
-    halves = load_cub(tmp_path, **transforms)
+    halves = load_published(CUB, tmp_path, reading)
     assert halves.train.class_names == ("099.Ovenbird", "100.Brown_Pelican")
     assert halves.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert [path.parent.name for path in halves.train.source.paths[6:]] == [NAMES[101]] * 3 + [NAMES[102]] * 3
@@ -72,15 +72,15 @@ def test_folders_that_are_no_classes_are_left_out(tmp_path):
     assert read_cub(tmp_path).sizes() == {"train": SplitSize(2, 6), "test": SplitSize(2, 6)}
 
 
-def test_difference_from_the_published_numbers_is_noted(tmp_path, transforms):
+def test_difference_from_the_published_numbers_is_noted(tmp_path, reading):
     write_images(tmp_path)
-    assert load_cub(tmp_path, **transforms).notes == (
+    assert load_published(CUB, tmp_path, reading).notes == (
         "not CUB-200-2011 as published: train has 6 images of 2 classes instead of 5,864 of 100",
         "not CUB-200-2011 as published: test has 6 images of 2 classes instead of 5,924 of 100",
     )
 
 
-def test_missing_images_are_counted_and_named(tmp_path, transforms):
+def test_missing_images_are_counted_and_named(tmp_path, reading):
     base = write_original(tmp_path)
     gone = [base / "images" / NAMES[99] / "bird_1.jpg", base / "images" / NAMES[102] / "bird_0.jpg"]
     for path in gone:
@@ -88,19 +88,19 @@ def test_missing_images_are_counted_and_named(tmp_path, transforms):
     with pytest.raises(
         UserError, match=r"2 of 12 images are missing in .*: images/102.*bird_0.jpg, images/099.*bird_1"
     ):
-        load_cub(tmp_path, **transforms)
-    halves = load_cub(tmp_path, **transforms, skip_broken=True)
+        load_published(CUB, tmp_path, reading)
+    halves = load_published(CUB, tmp_path, replace(reading, skip_broken=True))
     assert len(halves.train) == len(halves.test.queries) == 5
     assert halves.notes[-1].startswith("left out 2 of 12 images that cannot be read: ")
 
 
-def test_small_training_classes_are_left_out_only_if_asked(tmp_path, transforms):
+def test_small_training_classes_are_left_out_only_if_asked(tmp_path, reading):
     write_images(tmp_path)
     for image in (1, 2):
         (tmp_path / NAMES[99] / f"bird_{image}.jpg").unlink()
         (tmp_path / NAMES[101] / f"bird_{image}.jpg").unlink()
-    assert load_cub(tmp_path, **transforms).train.class_names == (NAMES[99], NAMES[100])
-    halves = load_cub(tmp_path, **transforms, drop_small_classes=True)
+    assert load_published(CUB, tmp_path, reading).train.class_names == (NAMES[99], NAMES[100])
+    halves = load_published(CUB, tmp_path, replace(reading, drop_small_classes=True))
     assert halves.train.class_names == (NAMES[100],)
     assert halves.train.labels.tolist() == [0, 0, 0]
     assert halves.test.queries.class_names == (NAMES[101], NAMES[102])

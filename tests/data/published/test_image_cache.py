@@ -2,10 +2,11 @@ import pytest
 import torch
 from PIL import Image
 
-from ccp_dml.data.files.images import decode
+from ccp_dml.data.files.images import ImageReading, decode
 from ccp_dml.data.published import image_cache
-from ccp_dml.data.published.cub import load_cub, read_cub
+from ccp_dml.data.published.cub import CUB, read_cub
 from ccp_dml.data.published.image_cache import build_cache, through_cache
+from ccp_dml.data.published.published_set import load_published
 from ccp_dml.data.transforms import eval_transform, train_transform
 from ccp_dml.errors import UserError
 
@@ -46,8 +47,8 @@ def test_short_side_and_names(birds):
 
 def test_training_reads_the_cache_and_sees_nearly_the_same(birds):
     build_cache(read_cub(birds), birds, 32, silent)
-    transforms = {"train_transform": train_transform(32, 28), "eval_transform": eval_transform(32, 28)}
-    original, cached = (load_cub(birds, **transforms, cached_side=side) for side in (None, 32))
+    reading = ImageReading(train_transform(32, 28), eval_transform(32, 28))
+    original, cached = (load_published(CUB, birds, reading, cached_side=side) for side in (None, 32))
     assert cached.train.class_names == original.train.class_names
     assert cached.train.labels.tolist() == original.train.labels.tolist()
     assert all("cached-32" in path.parts for path in cached.train.source.paths)
@@ -61,8 +62,8 @@ def test_training_sees_exactly_the_same_through_a_cache_of_pixels(birds):
     folder = build_cache(read_cub(birds), birds, 32, silent, as_pixels=True)
     assert folder == birds / "cached-32-pixels"
     assert (folder / NAMES[1] / "0.png.ppm").is_file()
-    transforms = {"train_transform": train_transform(32, 28), "eval_transform": eval_transform(32, 28)}
-    original, cached = (load_cub(birds, **transforms, cached_side=side) for side in (None, 32))
+    reading = ImageReading(train_transform(32, 28), eval_transform(32, 28))
+    original, cached = (load_published(CUB, birds, reading, cached_side=side) for side in (None, 32))
     assert all("cached-32-pixels" in path.parts for path in cached.train.source.paths)
     rows = torch.arange(len(original.train))
     assert torch.equal(original.train.load(rows), cached.train.load(rows))

@@ -2,8 +2,9 @@ import pytest
 import torch
 from PIL import Image
 
-from ccp_dml.data.published.inshop import INSHOP, load_inshop, read_inshop
+from ccp_dml.data.published.inshop import INSHOP, read_inshop
 from ccp_dml.data.published.inventory import SplitSize
+from ccp_dml.data.published.published_set import load_published
 from ccp_dml.errors import UserError
 
 ROWS = [
@@ -42,10 +43,10 @@ def test_published_numbers():
 @pytest.mark.parametrize(
     ("list_folder", "image_folder"), [("Eval", "Img"), ("Anno", "Img"), ("Eval", ""), ("", ""), ("x/Eval", "x/Img")]
 )
-def test_original_layout(tmp_path, transforms, list_folder, image_folder):
+def test_original_layout(tmp_path, reading, list_folder, image_folder):
     write_list(tmp_path / list_folder / "list_eval_partition.txt")
     write_images(tmp_path / image_folder)
-    halves = load_inshop(tmp_path, **transforms)
+    halves = load_published(INSHOP, tmp_path, reading)
     assert halves.train.class_names == ("id_00000001", "id_00000002")
     assert halves.train.labels.tolist() == [1, 1, 0]
     queries, gallery = halves.test.queries, halves.test.gallery
@@ -56,25 +57,25 @@ def test_original_layout(tmp_path, transforms, list_folder, image_folder):
     assert gallery.load(torch.arange(3))[:, 0, 0, 0].tolist() == pytest.approx([40, 50, 70], abs=1)
 
 
-def test_one_folder_per_article(tmp_path, transforms):
+def test_one_folder_per_article(tmp_path, reading):
     write_images(tmp_path / "flat")
     for path, article, split in ROWS:
         target = tmp_path / "mine" / split / article / path.rpartition("/")[2]
         target.parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "flat" / path).rename(target)
     (tmp_path / "mine" / "query" / "id_00000012").mkdir()
-    halves = load_inshop(tmp_path / "mine", **transforms)
+    halves = load_published(INSHOP, tmp_path / "mine", reading)
     assert halves.train.class_names == ("id_00000001", "id_00000002")
     assert halves.test.queries.labels.tolist() == [0, 2]
     assert halves.test.gallery.labels.tolist() == [0, 1, 2]
 
 
-def test_images_that_were_not_unpacked(tmp_path, transforms):
+def test_images_that_were_not_unpacked(tmp_path, reading):
     write_list(tmp_path / "Eval" / "list_eval_partition.txt")
     (tmp_path / "Img").mkdir()
     (tmp_path / "Img" / "img.zip").touch()
     with pytest.raises(UserError, match=r"8 of 8 images are missing in .*: Img/img/WOMEN/.*02_1_front\.jpg, .*3 more"):
-        load_inshop(tmp_path, **transforms)
+        load_published(INSHOP, tmp_path, reading)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Lists of images: what is there, what is missing, and the halves that they make."""
 
+from dataclasses import replace
+
 import pytest
 
 from ccp_dml.data.published.inventory import (
@@ -36,8 +38,8 @@ def test_sizes_are_of_what_is_there(inventory):
     assert describe_missing(found.missing, 4, found.base) == f"1 of 4 images are missing in {found.base}: 2.png"
 
 
-def test_labels_count_the_classes_of_their_half_in_official_order(inventory, transforms):
-    halves = divide_by_entries(inventory((7, "train"), (9, "test"), (3, "train"), (7, "train")), **transforms)
+def test_labels_count_the_classes_of_their_half_in_official_order(inventory, reading):
+    halves = divide_by_entries(inventory((7, "train"), (9, "test"), (3, "train"), (7, "train")), reading)
     assert halves.train.class_names == ("three", "seven")
     assert halves.train.labels.tolist() == [1, 0, 1]
     assert halves.train.positions.tolist() == [0, 2, 3]
@@ -46,37 +48,37 @@ def test_labels_count_the_classes_of_their_half_in_official_order(inventory, tra
     assert halves.test.gallery is None
 
 
-def test_queries_and_gallery_share_a_numbering(inventory, transforms):
+def test_queries_and_gallery_share_a_numbering(inventory, reading):
     listed = ((3, "train"), (9, "query"), (7, "gallery"), (9, "gallery"))
-    test = divide_by_entries(inventory(*listed), **transforms).test
+    test = divide_by_entries(inventory(*listed), reading).test
     assert test.queries.class_names == test.gallery.class_names == ("seven", "nine")
     assert (test.queries.labels.tolist(), test.gallery.labels.tolist()) == ([1], [0, 1])
 
 
-def test_missing_and_broken_images_are_refused_or_left_out_with_a_note(inventory, transforms):
+def test_missing_and_broken_images_are_refused_or_left_out_with_a_note(inventory, reading):
     found = inventory((3, "train"), (3, "train"), (7, "train"), (9, "test"))
     found.entries[0].path.unlink()
     with pytest.raises(UserError, match=r"1 of 4 images are missing .*`skip_broken`=true"):
-        divide_by_entries(found, **transforms)
+        divide_by_entries(found, reading)
     found.entries[2].path.write_bytes(b"no image")
-    halves = divide_by_entries(found, **transforms, skip_broken=True, notes=["first"])
+    halves = divide_by_entries(found, replace(reading, skip_broken=True), notes=["first"])
     assert halves.train.class_names == ("three",)
     assert len(halves.train) == 1
     assert halves.notes[0] == "first"
     assert "2" in halves.notes[1]
 
 
-def test_small_classes_leave_the_training_half_alone(inventory, transforms):
+def test_small_classes_leave_the_training_half_alone(inventory, reading):
     found = inventory((3, "train"), (7, "train"), (7, "train"), (9, "test"))
-    halves = divide_by_entries(found, **transforms, drop_small_classes=True)
+    halves = divide_by_entries(found, replace(reading, drop_small_classes=True))
     assert halves.train.class_names == ("seven",)
     assert len(halves.test.queries) == 1, "a test class of one image stays, as published"
     assert halves.notes == ("left out 1 training classes with a single image: three",)
 
 
-def test_a_half_without_images_is_refused(inventory, transforms):
+def test_a_half_without_images_is_refused(inventory, reading):
     with pytest.raises(UserError, match="holds no test images"):
-        divide_by_entries(inventory((3, "train")), **transforms)
+        divide_by_entries(inventory((3, "train")), reading)
 
 
 def test_rows_are_parsed_column_by_column(tmp_path):

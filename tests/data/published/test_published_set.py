@@ -46,17 +46,17 @@ def test_each_split_with_other_numbers_is_told():
     ]
 
 
-def test_other_numbers_than_the_published_ones_are_a_note(small, tmp_path, transforms):
-    assert load_published(small, tmp_path, **transforms).notes == ()
+def test_other_numbers_than_the_published_ones_are_a_note(small, tmp_path, reading):
+    assert load_published(small, tmp_path, reading).notes == ()
     larger = replace(small, sizes={**SIZES, "test": SplitSize(1, 5)})
-    halves = load_published(larger, tmp_path, **transforms)
+    halves = load_published(larger, tmp_path, reading)
     assert halves.notes == ("not Small as published: test has 1 images of 1 classes instead of 5 of 1",)
     assert (len(halves.train), len(halves.test.queries)) == (2, 1)
 
 
-def test_images_in_memory_are_not_read_file_by_file(tmp_path, transforms):
+def test_images_in_memory_are_not_read_file_by_file(tmp_path, reading):
     with pytest.raises(TypeError, match="mnist is not a data set of image files"):
-        load_published(MNIST, tmp_path, **transforms)
+        load_published(MNIST, tmp_path, reading)
 
 
 def test_what_is_there_instead_is_told(tmp_path):

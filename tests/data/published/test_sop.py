@@ -3,7 +3,8 @@ import torch
 from PIL import Image
 
 from ccp_dml.data.published.inventory import SplitSize
-from ccp_dml.data.published.sop import SOP, load_sop, read_sop
+from ccp_dml.data.published.published_set import load_published
+from ccp_dml.data.published.sop import SOP, read_sop
 from ccp_dml.errors import UserError
 
 HEADER = "image_id class_id super_class_id path\n"
@@ -32,9 +33,9 @@ def test_published_numbers():
 
 
 @pytest.mark.parametrize("above", ["", "Stanford_Online_Products"])
-def test_original_layout(tmp_path, transforms, above):
+def test_original_layout(tmp_path, reading, above):
     write_original(tmp_path / above)
-    halves = load_sop(tmp_path, **transforms)
+    halves = load_published(SOP, tmp_path, reading)
     assert halves.train.class_names == ("chair_final/222", "bicycle_final/111")  # by class_id
     assert halves.train.labels.tolist() == [1, 1, 0]
     assert halves.test.queries.class_names == ("chair_final/444", "chair_final/333")

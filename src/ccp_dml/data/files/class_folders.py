@@ -46,6 +46,20 @@ def class_folders(
     return sorted(found) if len({number for number, _ in found}) >= LEAST_CLASSES else []
 
 
+def find_class_folders(
+    root: Path, class_number: Callable[[str], int | None], within: tuple[str, ...] = ("",)
+) -> tuple[Path, list[tuple[int, Path]]] | None:
+    """Find the first of `places` with class folders: in one of the folders `within` it, or in its train/ and test/.
+
+    Returns the folder that they are in, and what `class_folders` says; None if there are none.
+    """
+    for place in places(root):
+        for base, parts in (*((place / folder, ("",)) for folder in within), (place, ("train", "test"))):
+            if found := class_folders(base, class_number, parts):
+                return base, found
+    return None
+
+
 class ImageWalk:
     """Finds the image files of a data set folder by folder, each real file once.
 

@@ -5,10 +5,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccp_dml.data.files.images import ImageFiles, describe_broken, find_broken
+from ccp_dml.data.files.images import ImageReading, readable
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
-from ccp_dml.data.transforms import ImageTransform
 from ccp_dml.errors import UserError, listing
 
 
@@ -22,14 +21,10 @@ class Row:
 
 def load_csv(
     path: str | Path,
+    reading: ImageReading,
     *,
     root: str | Path | None = None,
-    train_transform: ImageTransform,
-    eval_transform: ImageTransform,
-    skip_broken: bool = False,
     keep_missing: bool = False,
-    drop_small_classes: bool = False,
-    decoded_side: int | None = None,
     test_share: float = 0.5,
     split_column: str = "split",
 ) -> DataHalves:
@@ -53,19 +48,17 @@ def load_csv(
         raise UserError(f"there is no file {path}: set `path` to a CSV file with the columns path and label")
     rows = _read(path, path.parent if root is None else Path(root).expanduser(), split_column)
     rows, notes = _without_duplicates(path, rows)
-    if skip_broken:
-        files = [row.path for row in rows]
-        if broken := find_broken(files):
-            notes.append(describe_broken(files, broken))
-            rows = [row for index, row in enumerate(rows) if index not in broken]
+    if reading.skip_broken:
+        kept, left_out = readable([row.path for row in rows])
+        rows, notes = [rows[index] for index in kept], [*notes, *left_out]
     elif not keep_missing:
         _check_files(path, rows)
     return divide(
-        ImageFiles([row.path for row in rows], train_transform, eval_transform, decoded_side),
+        reading.source([row.path for row in rows]),
         [row.label for row in rows],
         [row.split for row in rows if row.split is not None] or None,
         origin=str(path),
-        drop_small_classes=drop_small_classes,
+        drop_small_classes=reading.drop_small_classes,
         test_share=test_share,
         notes=notes,
     )

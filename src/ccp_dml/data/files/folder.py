@@ -4,10 +4,9 @@ import unicodedata
 from pathlib import Path
 
 from ccp_dml.data.files.class_folders import ImageWalk, unread_text
-from ccp_dml.data.files.images import SUFFIXES, ImageFiles, describe_broken, find_broken
+from ccp_dml.data.files.images import SUFFIXES, ImageReading, readable
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
-from ccp_dml.data.transforms import ImageTransform
 from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.files import is_of_the_system
 
@@ -15,16 +14,7 @@ PARTS = frozenset({"train", "training", "val", "valid", "validation", "dev", "te
 """What people call the parts of a data set, in any case of letters."""
 
 
-def load_folder(
-    root: str | Path,
-    *,
-    train_transform: ImageTransform,
-    eval_transform: ImageTransform,
-    skip_broken: bool = False,
-    drop_small_classes: bool = False,
-    decoded_side: int | None = None,
-    test_share: float = 0.5,
-) -> DataHalves:
+def load_folder(root: str | Path, reading: ImageReading, test_share: float = 0.5) -> DataHalves:
     """Read `root/CLASS/**/IMAGE`, or `root/train/CLASS/**/IMAGE` and `root/test/CLASS/**/IMAGE`.
 
     Without `train` and `test`, the first half of the sorted classes trains (the larger half if their number is odd), or
@@ -87,16 +77,16 @@ def load_folder(
         raise UserError(f"{root} has images of only one class, in the subfolder {labels[0]}: {remedy}")
     if given and (others := [folder.name for folder in _subfolders(root) if folder.name not in SPLITS]):
         notes.append(f"left out what is beside train and test: {listing(others)}")
-    if skip_broken and (broken := find_broken(paths)):
-        notes.append(describe_broken(paths, broken))
-        kept = [index for index in range(len(paths)) if index not in broken]
+    if reading.skip_broken:
+        kept, left_out = readable(paths)
+        notes += left_out
         paths, labels, splits = [paths[i] for i in kept], [labels[i] for i in kept], [splits[i] for i in kept]
     return divide(
-        ImageFiles(paths, train_transform, eval_transform, decoded_side),
+        reading.source(paths),
         labels,
         splits if given else None,
         origin=str(root),
-        drop_small_classes=drop_small_classes,
+        drop_small_classes=reading.drop_small_classes,
         test_share=test_share,
         notes=notes,
     )

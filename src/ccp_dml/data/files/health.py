@@ -1,16 +1,17 @@
 """Look a data set over before anybody trains on it: sizes, broken and tiny images, small classes, copies, leakage."""
 
-import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 from PIL import Image
+from torch import Tensor
 
 from ccp_dml.data.files.csv_table import load_csv
 from ccp_dml.data.files.folder import load_folder
-from ccp_dml.data.files.images import FORMATS, ImageFiles, find_broken
+from ccp_dml.data.files.images import FORMATS, ImageFiles, ImageReading, find_broken
 from ccp_dml.data.labelled import DataHalves, LabelledSet
 from ccp_dml.data.splits import LEAST_CLASSES, LEAST_IMAGES
 from ccp_dml.errors import UserError
@@ -102,13 +103,13 @@ def check_data(source: Path, root: Path | None = None) -> DataHealth:
     See `load_folder` and `load_csv`.
     """
     source = source.expanduser()
-    arguments = {"train_transform": _as_is, "eval_transform": _as_is, "drop_small_classes": True}
+    reading = ImageReading(_not_asked_for, _not_asked_for, drop_small_classes=True)
     if source.is_file() and source.suffix.lower() in TABLES:
-        halves = load_csv(source, root=root, keep_missing=True, **arguments)  # type: ignore[arg-type]
+        halves = load_csv(source, reading, root=root, keep_missing=True)
     elif root is not None:
         raise UserError(f"--root {root} is for the paths of a table, and {source} is none: leave it out.")
     elif source.is_dir():
-        halves = load_folder(source, **arguments)  # type: ignore[arg-type]
+        halves = load_folder(source, reading)
     else:
         raise UserError(f"{source} is neither a folder with a subfolder per class nor a table ({' or '.join(TABLES)}).")
     return health_of(halves, str(source))
@@ -116,13 +117,13 @@ def check_data(source: Path, root: Path | None = None) -> DataHealth:
 
 def health_of(halves: DataHalves, source: str) -> DataHealth:
     """Look over a data set of image files that has been divided."""
-    parts = {"train": [halves.train], "test": [part for part in (halves.test.queries, halves.test.gallery) if part]}
+    parts = {"train": [halves.train], "test": [part for part in halves.test.sides() if part]}
     class_of = {path: name for several in parts.values() for part in several for path, name in _named(part)}
     paths = sorted(class_of)
     broken = {paths[place]: why for place, why in find_broken(paths).items()}
     sides = {path: side for path in paths if path not in broken and (side := short_side(path)) is not None}
     copies = equal_files(paths)
-    sizes = {half: _class_sizes(several) for half, several in parts.items()}
+    sizes = {half: Counter(name for part in several for _, name in _named(part)) for half, several in parts.items()}
     measured = sorted(sides.values()) or [0]
     return DataHealth(
         source,
@@ -152,8 +153,8 @@ def _joined(groups: Iterable[Sequence[str]]) -> list[str]:
     return [" = ".join(group) for group in groups]
 
 
-def _as_is(pixels: object) -> object:
-    return pixels
+def _not_asked_for(_: object) -> Tensor:
+    raise AssertionError("files are looked at here, not turned into network inputs")
 
 
 def _named(part: LabelledSet) -> Iterable[tuple[Path, str]]:
@@ -167,14 +168,6 @@ def _source(part: LabelledSet) -> ImageFiles:
     return part.source
 
 
-def _class_sizes(parts: Sequence[LabelledSet]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for part in parts:
-        for _, name in _named(part):
-            counts[name] = counts.get(name, 0) + 1
-    return counts
-
-
 def _half(counts: Sequence[int]) -> HalfHealth:
     counts = counts or [0]
     return HalfHealth(sum(count > 0 for count in counts), sum(counts), min(counts), median(counts), max(counts))
@@ -185,12 +178,16 @@ def equal_files(paths: Sequence[Path]) -> list[list[Path]]:
 
     Only files of equal size are read, so that this is quick on photographs.
     """
-    return [group for same_size in _grouped(paths, _size) for group in _grouped(same_size, file_digest)]
+    return [
+        group
+        for same_size in _grouped(paths, lambda path: path.stat().st_size)
+        for group in _grouped(same_size, file_digest)
+    ]
 
 
 def shared_by_halves(halves: DataHalves) -> list[tuple[Path, Path]]:
     """Pair each test image with a training image that is the same file under another name."""
-    train, test = set(_files([halves.train])), set(_files([halves.test.queries, halves.test.gallery]))
+    train, test = set(_files([halves.train])), set(_files(halves.test.sides()))
     pairs = []
     for group in equal_files(sorted(train | test)):
         learned = [path for path in group if path in train]
@@ -198,16 +195,12 @@ def shared_by_halves(halves: DataHalves) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _files(parts: Iterable[LabelledSet | None]) -> list[Path]:
+def _files(parts: Iterable[LabelledSet]) -> list[Path]:
     found = []
     for part in parts:
-        if part is not None and isinstance(part.source, ImageFiles):
+        if isinstance(part.source, ImageFiles):
             found += [part.source.paths[position] for position in part.positions.tolist()]
     return found
-
-
-def _size(path: Path) -> int:
-    return os.stat(path).st_size
 
 
 def _grouped(paths: Sequence[Path], key: Callable[[Path], object]) -> list[list[Path]]:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,20 @@ class ImageFiles:
             return decode_pixels(path, self.decoded_side)
         except Exception as error:
             raise unreadable(path, error) from error
+
+
+@dataclass(frozen=True)
+class ImageReading:
+    """How a data set of image files is read; see `ImageFiles` for the first three."""
+
+    train_transform: ImageTransform
+    eval_transform: ImageTransform
+    decoded_side: int | None = None
+    skip_broken: bool = False  # leave unreadable images out instead of stopping
+    drop_small_classes: bool = False  # leave training classes with a single image out instead of stopping
+
+    def source(self, paths: Sequence[Path]) -> ImageFiles:
+        return ImageFiles(paths, self.train_transform, self.eval_transform, self.decoded_side)
 
 
 def unreadable(path: Path, error: Exception) -> UserError:
@@ -257,10 +272,14 @@ def find_broken(paths: Sequence[Path]) -> dict[int, str]:
         return {index: reason for index, reason in enumerate(reasons) if reason is not None}
 
 
-def describe_broken(paths: Sequence[Path], broken: dict[int, str]) -> str:
-    """Say how many files are left out, which, and why."""
+def readable(paths: Sequence[Path]) -> tuple[list[int], list[str]]:
+    """Find the files that can be decoded: their indices, and a note about the others, if there are any."""
+    broken = find_broken(paths)
+    if not broken:
+        return list(range(len(paths))), []
     files = listing([f"{paths[index]} ({reason})" for index, reason in broken.items()], limit=20)
-    return f"left out {len(broken):,} of {len(paths):,} images that cannot be read: {files}"
+    note = f"left out {len(broken):,} of {len(paths):,} images that cannot be read: {files}"
+    return [index for index in range(len(paths)) if index not in broken], [note]
 
 
 def _why_broken(path: Path) -> str | None:

@@ -1,16 +1,16 @@
 """Cars196: 196 models of cars; the first 98 train, the last 98 test (its own split by image is for classification)."""
 
 from collections import Counter
-from functools import cache, partial
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
-from ccp_dml.data.files.class_folders import class_folders, images_below, leading_number, places
+from ccp_dml.data.files.class_folders import find_class_folders, leading_number, places
 from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize
-from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
+from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, list_folders
+from ccp_dml.data.published.published_set import Published, not_found, survey_of
 from ccp_dml.errors import UserError
 
 TRAIN_CLASSES = 98
@@ -30,17 +30,11 @@ def read_cars196(root: Path) -> Inventory:
     for base in places(root):
         if (base / ANNOTATIONS).is_file() and (base / IMAGES).is_dir():
             return _from_annotations(base)
-    for base in places(root):
-        for within in (("",), ("train", "test")):
-            if folders := class_folders(base, class_number, within):
-                entries = [
-                    ListedImage(path, number, _split(number))
-                    for number, folder in folders
-                    for path in images_below(folder)
-                ]
-                names, counts = dict(enumerate(official_names(), start=1)), _published_counts(root)
-                return Inventory(base, tuple(entries), names, counts, "" if counts else COUNTS_MISSING)
-    raise not_found(root, TITLE, LAYOUT)
+    if (found := find_class_folders(root, class_number)) is None:
+        raise not_found(root, TITLE, LAYOUT)
+    base, folders = found
+    names, counts = dict(enumerate(official_names(), start=1)), _published_counts(root)
+    return Inventory(base, list_folders(folders, _split), names, counts, "" if counts else COUNTS_MISSING)
 
 
 def _from_annotations(base: Path) -> Inventory:
@@ -127,6 +121,3 @@ CARS196 = Published(
     survey=survey_of(read_cars196),
     read=read_cars196,
 )
-
-load_cars196 = partial(load_published, CARS196)
-"""load_cars196(root, train_transform, eval_transform, *, skip_broken=False, ...) -> DataHalves"""

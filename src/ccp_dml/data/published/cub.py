@@ -1,12 +1,11 @@
 """CUB-200-2011: 200 species of birds; the first 100 train, the last 100 test."""
 
-from functools import partial
 from pathlib import Path
 
-from ccp_dml.data.files.class_folders import class_folders, images_below, leading_number, places
+from ccp_dml.data.files.class_folders import find_class_folders, leading_number, places
 from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, read_rows
-from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
+from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, list_folders, read_rows
+from ccp_dml.data.published.published_set import Published, not_found, survey_of
 from ccp_dml.errors import UserError
 
 CLASSES = 200
@@ -42,17 +41,11 @@ def read_cub(root: Path) -> Inventory:
     for base in places(root):
         if all((base / name).is_file() for name in LISTS):
             return _from_lists(base)
-    for place in places(root):
-        for base, within in ((place, ("",)), (place / "images", ("",)), (place, ("train", "test"))):
-            if folders := class_folders(base, _class_number, within):
-                entries = [
-                    ListedImage(path, number, _split(number))
-                    for number, folder in folders
-                    for path in images_below(folder)
-                ]
-                names = {number: folder.name for number, folder in folders}
-                return Inventory(base, tuple(entries), names, published_counts())
-    raise not_found(root, TITLE, LAYOUT)
+    if (found := find_class_folders(root, _class_number, ("", "images"))) is None:
+        raise not_found(root, TITLE, LAYOUT)
+    base, folders = found
+    names = {number: folder.name for number, folder in folders}
+    return Inventory(base, list_folders(folders, _split), names, published_counts())
 
 
 def _from_lists(base: Path) -> Inventory:
@@ -108,6 +101,3 @@ CUB = Published(
     survey=survey_of(read_cub),
     read=read_cub,
 )
-
-load_cub = partial(load_published, CUB)
-"""load_cub(root, train_transform, eval_transform, *, skip_broken=False, ...) -> DataHalves"""

@@ -1,12 +1,11 @@
 """In-shop Clothes Retrieval of DeepFashion: articles photographed several times; queries search a gallery."""
 
-from functools import partial
 from pathlib import Path
 
 from ccp_dml.data.files.class_folders import class_folders, images_below, places
 from ccp_dml.data.published.downloads import RemoteFile
 from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, read_rows
-from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
+from ccp_dml.data.published.published_set import Published, not_found, survey_of
 
 SIZES = {
     "train": SplitSize(3_997, 25_882),
@@ -91,6 +90,3 @@ INSHOP = Published(
     read=read_inshop,
     behind_a_form=True,
 )
-
-load_inshop = partial(load_published, INSHOP)
-"""load_inshop(root, train_transform, eval_transform, *, skip_broken=False, ...) -> DataHalves"""

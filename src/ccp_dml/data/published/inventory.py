@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ccp_dml.data.files.images import ImageFiles, describe_broken, find_broken
+from ccp_dml.data.files.class_folders import images_below
+from ccp_dml.data.files.images import ImageReading, readable
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
-from ccp_dml.data.transforms import ImageTransform
 from ccp_dml.errors import UserError, listing
 
 
@@ -56,6 +56,13 @@ class Inventory:
         return {split: SplitSize(classes[split], images[split]) for split in images}
 
 
+def list_folders(folders: Iterable[tuple[int, Path]], split_of: Callable[[int], str]) -> tuple[ListedImage, ...]:
+    """List the images of class folders (number of the class, folder); `split_of` tells the split of a class."""
+    return tuple(
+        ListedImage(path, number, split_of(number)) for number, folder in folders for path in images_below(folder)
+    )
+
+
 def describe_short(inventory: Inventory) -> str:
     """Name the classes with missing images, and how many images of each are there; nothing where none is short."""
     missing = set(inventory.missing)
@@ -89,39 +96,28 @@ def describe_missing(missing: list[Path], total: int, base: Path) -> str:
     return f"{len(missing):,} of {total:,} images are missing in {base}: {names}"
 
 
-def divide_by_entries(
-    inventory: Inventory,
-    train_transform: ImageTransform,
-    eval_transform: ImageTransform,
-    *,
-    skip_broken: bool = False,
-    drop_small_classes: bool = False,
-    decoded_side: int | None = None,
-    notes: Iterable[str] = (),
-) -> DataHalves:
+def divide_by_entries(inventory: Inventory, reading: ImageReading, notes: Iterable[str] = ()) -> DataHalves:
     """Divide into halves by the entries' splits; labels are renumbered 0, 1, ... in the official order of classes.
 
     Queries and gallery share one numbering. Classes of one image stay, as in the published numbers, unless
-    `drop_small_classes` leaves those of the train half out.
+    `reading` leaves those of the train half out.
     """
     entries, notes = list(inventory.entries), list(notes)
-    if skip_broken:
-        paths = [entry.path for entry in entries]
-        if broken := find_broken(paths):
-            notes.append(describe_broken(paths, broken))
-            entries = [entry for index, entry in enumerate(entries) if index not in broken]
+    if reading.skip_broken:
+        kept, left_out = readable([entry.path for entry in entries])
+        entries, notes = [entries[index] for index in kept], [*notes, *left_out]
     elif inventory.missing:
         raise UserError(
             f"{describe_missing(inventory.missing, len(entries), inventory.base)}; restore them, or set "
             "`skip_broken`=true to go on without them"
         )
-    if drop_small_classes:
+    if reading.drop_small_classes:
         sizes = Counter(entry.number for entry in entries if entry.split == "train")
         if single := sorted(number for number, size in sizes.items() if size == 1):
             names = listing([inventory.class_names[number] for number in single])
             notes.append(f"left out {len(single)} training classes with a single image: {names}")
             entries = [entry for entry in entries if entry.split != "train" or sizes[entry.number] > 1]
-    source = ImageFiles([entry.path for entry in entries], train_transform, eval_transform, decoded_side)
+    source = reading.source([entry.path for entry in entries])
 
     def part(splits: tuple[str, ...], numbered_like: tuple[str, ...]) -> LabelledSet:
         """Select the images of `splits`; classes are counted through over those of `numbered_like`."""

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ccp_dml.data.files.images import find_broken
+from ccp_dml.data.files.images import ImageReading, find_broken
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.published.downloads import RemoteFile
 from ccp_dml.data.published.image_cache import through_cache
 from ccp_dml.data.published.inventory import Inventory, SplitSize, describe_missing, describe_short, divide_by_entries
-from ccp_dml.data.transforms import ImageTransform
 from ccp_dml.errors import UserError, listing
 
 
@@ -74,15 +73,7 @@ def not_found(root: Path, title: str, layout: str) -> UserError:
 
 
 def load_published(
-    published: Published,
-    root: str | Path,
-    train_transform: ImageTransform,
-    eval_transform: ImageTransform,
-    *,
-    skip_broken: bool = False,
-    drop_small_classes: bool = False,
-    decoded_side: int | None = None,
-    cached_side: int | None = None,
+    published: Published, root: str | Path, reading: ImageReading, cached_side: int | None = None
 ) -> DataHalves:
     """Load the halves of a data set of image files.
 
@@ -95,16 +86,7 @@ def load_published(
     if cached_side is not None:
         inventory = through_cache(inventory, root, cached_side)
     notes = [f"not {published.title} as published: {text}" for text in differences(inventory.sizes(), published.sizes)]
-    halves = divide_by_entries(
-        inventory,
-        train_transform,
-        eval_transform,
-        skip_broken=skip_broken,
-        drop_small_classes=drop_small_classes,
-        decoded_side=decoded_side,
-        notes=notes,
-    )
-    return replace(halves, incomplete=tuple(notes))
+    return replace(divide_by_entries(inventory, reading, notes), incomplete=tuple(notes))
 
 
 def differences(found: Mapping[str, SplitSize], published: Mapping[str, SplitSize]) -> list[str]:

@@ -1,12 +1,11 @@
 """Stanford Online Products: 22,634 articles of an auction house; which of them train is listed."""
 
-from functools import partial
 from pathlib import Path
 
-from ccp_dml.data.files.class_folders import class_folders, images_below, leading_number, places
+from ccp_dml.data.files.class_folders import find_class_folders, leading_number, places
 from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, read_rows
-from ccp_dml.data.published.published_set import Published, load_published, not_found, survey_of
+from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, list_folders, read_rows
+from ccp_dml.data.published.published_set import Published, not_found, survey_of
 
 CLASSES = 22_634
 TRAIN_CLASSES = 11_318
@@ -23,16 +22,11 @@ def read_sop(root: Path) -> Inventory:
     for base in places(root):
         if all((base / name).is_file() for name in LISTS.values()):
             return _from_lists(base)
-    for place in places(root):
-        for base, within in ((place, ("",)), (place, ("train", "test"))):
-            if folders := class_folders(base, _class_number, within):
-                entries = [
-                    ListedImage(path, number, "train" if number <= TRAIN_CLASSES else "test")
-                    for number, folder in folders
-                    for path in images_below(folder)
-                ]
-                return Inventory(base, tuple(entries), {number: folder.name for number, folder in folders})
-    raise not_found(root, TITLE, LAYOUT)
+    if (found := find_class_folders(root, _class_number)) is None:
+        raise not_found(root, TITLE, LAYOUT)
+    base, folders = found
+    entries = list_folders(folders, lambda number: "train" if number <= TRAIN_CLASSES else "test")
+    return Inventory(base, entries, {number: folder.name for number, folder in folders})
 
 
 def _from_lists(base: Path) -> Inventory:
@@ -70,6 +64,3 @@ SOP = Published(
     survey=survey_of(read_sop),
     read=read_sop,
 )
-
-load_sop = partial(load_published, SOP)
-"""load_sop(root, train_transform, eval_transform, *, skip_broken=False, ...) -> DataHalves"""

@@ -42,7 +42,8 @@ def build_gallery(
     references = test.gallery or test.queries
     candidates = _candidates(test, seed)
     relevant = true_references(test)[candidates]  # (Q,)
-    depth = min(max(neighbours, _largest(relevant.clamp(max=DEPTH))), len(references) - (test.gallery is None))
+    wanted = max([neighbours, *relevant.clamp(max=DEPTH).tolist()])
+    depth = min(wanted, len(references) - (test.gallery is None))
     distances, indices = nearest_to_rows(embeddings, ref_embeddings, candidates, depth)  # (Q, depth) each
     hits = references.labels[indices] == test.queries.labels[candidates][:, None]
     precision = average_precision(hits, relevant)
@@ -110,10 +111,6 @@ def _choose(precision: Tensor, labels: Tensor, count: int) -> list[tuple[int, st
     at_random = take(range(len(labels)), count - worst - best, "random")
     ascending = precision.sort(stable=True).indices.tolist()
     return take(ascending, worst, "worst") + take(reversed(ascending), best, "best") + at_random
-
-
-def _largest(values: Tensor) -> int:
-    return int(values.max()) if len(values) else 0
 
 
 def true_references(test: TestSet) -> Tensor:

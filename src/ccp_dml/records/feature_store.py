@@ -72,18 +72,18 @@ class FeatureStore:
     def writing(
         self,
         key: str,
-        row_shape: tuple[int, ...],
+        shape: tuple[int, ...],
         description: dict[str, Any],
         on_waiting: Callable[[], None],
         dtype: DTypeLike = np.float16,
     ) -> Iterator["Writer"]:
-        """Write an entry under a lock; a process that wants the same one waits, says so, and then finds it."""
+        """Write an entry (V, N, ...) under a lock; a process that wants the same one waits, says so, and finds it."""
         busy = f"another process has been writing the feature cache {self.root / key} for a day; end it first"
         with writable(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             (self.root / f".{key}.lock").touch()
         with lock(self.root / f".{key}.lock", busy, SECONDS_FOR_ANOTHER_PROCESS, on_waiting):
-            yield Writer(self.root / key, row_shape, description, np.dtype(dtype))
+            yield Writer(self.root / key, shape, description, np.dtype(dtype))
 
     def entries(self) -> list[CachedFeatures]:
         """List all entries, also unfinished ones, by name; other files in the folder are ignored."""
@@ -111,37 +111,33 @@ class FeatureStore:
 class Writer:
     """Fills an entry that is not complete yet, block by block of images."""
 
-    def __init__(
-        self, folder: Path, row_shape: tuple[int, ...], description: dict[str, Any], dtype: np.dtype[Any]
-    ) -> None:
+    def __init__(self, folder: Path, shape: tuple[int, ...], description: dict[str, Any], dtype: np.dtype[Any]) -> None:
         self.folder, self.part = folder, folder.with_name(folder.name + PART)
         self.dtype, self.file = dtype, self.part / FILES[dtype]
-        self.row_bytes = math.prod(row_shape) * dtype.itemsize
+        self.shape, self.size = shape, math.prod(shape) * dtype.itemsize
         self.description = description
-        self.images = 0
 
     @property
     def is_done(self) -> bool:
         """Tell whether another process completed the entry while this one waited for it."""
         return self.folder.is_dir()
 
-    def begin(self, views: int, images: int) -> int:
+    def begin(self) -> int:
         """Count the images of which all views are there already, and make room for all of them.
 
         A file of another size was not written by this code, and nothing of it is kept.
         """
-        self.images, file = images, self.file
-        size, header = views * images * self.row_bytes, _header(self.part)
+        images, header = self.shape[1], _header(self.part)
         with writable(self.folder.parent):
             is_ours = header.get("format") == FORMAT  # another version may have written other numbers
-            is_whole = is_ours and file.exists() and file.stat().st_size == size
+            is_whole = is_ours and self.file.exists() and self.file.stat().st_size == self.size
             done = header.get(DONE)
             kept = done if is_whole and isinstance(done, int) and 0 <= done <= images else 0
             self.part.mkdir(exist_ok=True)
             for leftover in self.part.glob(f".{HEADER}.*"):  # of a kill within the header: it would stay for ever
                 leftover.unlink(missing_ok=True)
-            with file.open("ab") as handle:
-                handle.truncate(size)
+            with self.file.open("ab") as handle:
+                handle.truncate(self.size)
             self._note(kept)
         return kept
 
@@ -157,25 +153,27 @@ class Writer:
                 f"the backbone gives features that {self.dtype.name} cannot hold: check model.weights and "
                 f"model.input_mean{wider}"
             )
+        views, images = self.shape[:2]
+        bytes_per_row = self.size // (views * images)
         with writable(self.folder.parent):
             with self.file.open("r+b") as handle:
                 for view, rows in enumerate(features):
-                    handle.seek((view * self.images + first) * self.row_bytes)
+                    handle.seek((view * images + first) * bytes_per_row)
                     handle.write(rows.tobytes())
                 handle.flush()
                 os.fsync(handle.fileno())
             self._note(first + features.shape[1])
 
-    def finish(self, shape: tuple[int, ...]) -> None:
+    def finish(self) -> None:
         """Declare the entry complete, which it must be."""
         with writable(self.folder.parent):
-            expected, written = math.prod(shape[:2]) * self.row_bytes, self.file.stat().st_size
-            if written != expected:
+            written = self.file.stat().st_size
+            if written != self.size:
                 raise UserError(
-                    f"the feature cache {self.part} holds {written} bytes instead of {expected}: another "
+                    f"the feature cache {self.part} holds {written} bytes instead of {self.size}: another "
                     "process wrote to it; run the command again"
                 )
-            header = {"format": FORMAT, "shape": list(shape), "digest": file_digest(self.file)}
+            header = {"format": FORMAT, "shape": list(self.shape), "digest": file_digest(self.file)}
             write_json(self.part / HEADER, {**header, **self.description})
             os.rename(self.part, self.folder)
 

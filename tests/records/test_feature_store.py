@@ -13,7 +13,7 @@ from support.frozen_runs import Counter, entries, training_features
 from ccp_dml.cli import main
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.locks import lock
-from ccp_dml.runs.feature_store import FeatureStore
+from ccp_dml.records.feature_store import FeatureStore
 from ccp_dml.runs.watcher import Watcher
 
 
@@ -54,7 +54,7 @@ def test_an_entry_of_the_wrong_size_is_not_called_complete(frozen_settings, tmp_
         with (writer.part / "features.f32").open("ab") as file:
             file.write(features[:1].tobytes())
 
-    monkeypatch.setattr("ccp_dml.runs.feature_store.Writer.write", intrude)
+    monkeypatch.setattr("ccp_dml.records.feature_store.Writer.write", intrude)
     with pytest.raises(UserError, match="another process wrote to it"):
         training_features(frozen_settings())
     assert entries(tmp_path)[0].endswith(".part")
@@ -69,7 +69,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(frozen_settings, monkeyp
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as full:
-        full.setattr("ccp_dml.runs.feature_store.os.fsync", fill_up)
+        full.setattr("ccp_dml.records.feature_store.os.fsync", fill_up)
         with pytest.raises(UserError, match=r"No space left on device.*run\.cache"):
             training_features(frozen_settings())
     counter = Counter()
@@ -139,7 +139,7 @@ def test_a_part_that_is_longer_than_the_whole_is_begun_anew(frozen_settings, tmp
 
 
 def test_who_waits_for_another_process_says_so(frozen_settings, tmp_path, monkeypatch):
-    monkeypatch.setattr("ccp_dml.runs.feature_store.SECONDS_FOR_ANOTHER_PROCESS", 10.0)  # not for ever
+    monkeypatch.setattr("ccp_dml.records.feature_store.SECONDS_FOR_ANOTHER_PROCESS", 10.0)  # not for ever
     with pytest.raises(KeyboardInterrupt):
         training_features(frozen_settings(), Counter(40))
     (part,) = (tmp_path / "cache").glob("*.part")
@@ -159,20 +159,20 @@ def test_what_a_kill_left_beside_the_header_is_not_kept(tmp_path):
     store = FeatureStore(tmp_path)
     (tmp_path / f"{'a' * 32}.part").mkdir()
     (tmp_path / f"{'a' * 32}.part" / ".entry.json.x7.part").write_text("{")
-    with store.writing("a" * 32, (3,), {}, lambda: None) as writer:
-        assert writer.begin(1, 2) == 0
+    with store.writing("a" * 32, (1, 2, 3), {}, lambda: None) as writer:
+        assert writer.begin() == 0
         writer.write(0, np.zeros((1, 2, 3), np.float16))
-        writer.finish((1, 2, 3))
+        writer.finish()
     assert sorted(path.name for path in (tmp_path / ("a" * 32)).iterdir()) == ["entry.json", "features.f16"]
 
 
 def test_each_precision_has_a_file_of_its_own_name_and_size(tmp_path):
     store, values = FeatureStore(tmp_path), np.linspace(0, 1, 6, dtype=np.float32).reshape(1, 2, 3)
     for key, dtype, name in (("a" * 32, np.float16, "features.f16"), ("b" * 32, np.float32, "features.f32")):
-        with store.writing(key, (3,), {}, lambda: None, dtype) as writer:
-            writer.begin(1, 2)
+        with store.writing(key, (1, 2, 3), {}, lambda: None, dtype) as writer:
+            writer.begin()
             writer.write(0, values.astype(dtype))
-            writer.finish((1, 2, 3))
+            writer.finish()
         assert (tmp_path / key / name).stat().st_size == 6 * np.dtype(dtype).itemsize
         read = store.read(key, (1, 2, 3), dtype)
         assert read.dtype == dtype
