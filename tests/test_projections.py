@@ -585,3 +585,9 @@ def test_images_may_be_embedded_on_another_device_than_the_proxies(monkeypatch):
     monkeypatch.setattr("ccp_dml.projections.measure_drift", lambda *tables: seen.extend(tables[:3]))
     script.projections.look_at_proxies()
     assert {table.device.type for table in seen} == {"meta"}
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_pull_that_repels_or_has_no_strength_is_refused(weight):
+    with pytest.raises(ValueError, match="lambda"):
+        ProximalPull(nn.Linear(1, 1), weight)

@@ -302,3 +302,8 @@ def test_a_pool_may_be_on_another_device_than_the_previous_proxies(chunks, monke
     with pytest.raises(StopAsyncIteration):
         ClassProxies(2, 2, 1).choose_from([pool] if chunks else pool, torch.zeros(2, 2, 1), "raw", torch.Generator())
     assert seen == [("meta", "meta")]
+
+
+def test_labels_of_a_pool_are_a_tensor():
+    with pytest.raises(UserError, match="labels must be a tensor, not list"):
+        draw_pool([0, 1], 1, torch.Generator())

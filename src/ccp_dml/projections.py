@@ -353,6 +353,8 @@ class ProximalPull:
     """
 
     def __init__(self, network: nn.Module, weight: float, *, corrected_sets: int = 0) -> None:
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"the weight of the pull (lambda) is a number from 0 on, got {weight}")
         self.weight, self.corrected_sets = weight, corrected_sets
         self.parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
         self.anchor: Snapshot = {}

@@ -350,6 +350,8 @@ def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
     Drawn without replacement until a class is used up; a class smaller than `size` then starts over (D8, D9), so
     that its images come again under fresh augmentation.
     """
+    if not isinstance(labels, Tensor):
+        raise UserError(f"labels must be a tensor, not {type(labels).__name__}: torch.as_tensor makes it one.")
     labels = labels.cpu()  # where `generator` draws
     refuse_gaps(labels)
     shuffled = torch.randperm(len(labels), generator=generator)
