@@ -63,6 +63,12 @@ def test_networks_without_weights_and_empty_batches():
         embed(nn.Identity(), [])
 
 
+@pytest.mark.parametrize("batch", [torch.zeros(2, 1), (torch.zeros(2, 1),), (torch.zeros(2, 1),) * 3])
+def test_batches_that_are_no_pairs_are_named(batch):
+    with pytest.raises(UserError, match=r"every batch must be a pair \(inputs, labels\)"):
+        embed(nn.Identity(), [batch])
+
+
 def test_differences_are_taken_in_pairs():
     found = paired_difference({1: 0.5, 2: 0.7, 3: 0.6, 9: 0.0}, {1: 0.4, 2: 0.4, 3: 0.4})
     assert found.mean == pytest.approx(0.2)

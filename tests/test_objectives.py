@@ -101,3 +101,6 @@ def test_proxies_that_are_not_placed_do_not_count():
 def test_a_weight_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="a number or 'balanced', got 'Balanced'"):
         ProxyObjective(ContrastiveLoss(0.1, 0.9), ClassProxies(3, 2, 4), "Balanced")
+    for wrong in ((-0.1, 3.0), (float("nan"), 3.0), ("balanced", 0.0)):
+        with pytest.raises(ValueError, match="pair_weight must not be negative, and balance above 0"):
+            ProxyObjective(ContrastiveLoss(0.1, 0.9), ClassProxies(3, 2, 4), *wrong)

@@ -1,6 +1,7 @@
 """Algorithm 1 on scripted validation scores: no data, no training, only the order of events."""
 
 import io
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -569,6 +570,35 @@ def test_a_solve_that_never_observes_is_an_error_and_no_endless_loop():
         projections.run()
 
 
-def test_scores_that_are_nan_are_an_error():
-    with pytest.raises(NonFiniteError, match="Evaluation 2: the validation score is NaN"):
-        Script([0.5, float("nan"), 0.1], with_proxies=False, run_patience=2).projections.run()
+@pytest.mark.parametrize(("score", "what"), [("nan", "NaN"), ("-inf", "infinite")])
+def test_scores_that_are_not_finite_are_an_error(score, what):
+    with pytest.raises(NonFiniteError, match=f"Evaluation 2: the validation score is {what}"):
+        Script([0.5, float(score), 0.1], with_proxies=False, run_patience=2).projections.run()
+
+
+@pytest.mark.parametrize("wrapped", [nn.Sequential, deepcopy])  # other names, and other weights of the same name
+def test_a_pull_of_another_network_is_refused_before_training(wrapped):
+    network = nn.Linear(2, 1)
+    with pytest.raises(
+        ValueError, match=r"'weight', which is none of this network's .* torch\.compile or DataParallel"
+    ):
+        IterativeProjections(wrapped(network), print, pull=ProximalPull(network, 0.5))
+
+
+def test_images_may_be_embedded_on_another_device_than_the_proxies(monkeypatch):
+    script = Script([0.1], max_evaluations=1)
+    script.projections.run()
+    script.projections.selected_proxies = script.projections.selected_proxies.to("meta")
+    script.projections.proxies.to("meta")
+    script.projections.embed_origins = lambda *_: (torch.tensor([0, 1]), torch.zeros(2, 1))
+    seen = []
+    monkeypatch.setattr(ClassProxies, "look_up", lambda _, table, __: table)
+    monkeypatch.setattr("ccp_dml.projections.measure_drift", lambda *tables: seen.extend(tables[:3]))
+    script.projections.look_at_proxies()
+    assert {table.device.type for table in seen} == {"meta"}
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_pull_that_repels_or_has_no_strength_is_refused(weight):
+    with pytest.raises(ValueError, match="lambda"):
+        ProximalPull(nn.Linear(1, 1), weight)

@@ -256,6 +256,9 @@ def test_words_and_numbers_that_mean_nothing_are_refused():
     for wrong in ({"length": "units"}, {"normalise": "L2"}):
         with pytest.raises(ValueError, match=f"got .*{next(iter(wrong.values()))}"):
             ClassProxies(2, 2, 1, **wrong)
+    for sizes in ((0, 2, 1), (2, 0, 1), (2, 2, 0)):
+        with pytest.raises(ValueError, match="at least one class, one proxy of each and one dimension"):
+            ClassProxies(*sizes)
     with pytest.raises(ValueError, match="1 slots do not hold the 2 proxies"):
         ClassProxies(2, 2, 1, slots=1)
     with pytest.raises(ValueError, match="need `counts`"):
@@ -269,3 +272,38 @@ def test_a_single_proxy_of_a_class_is_no_distance_apart():
 def test_truth_values_are_no_labels():
     with pytest.raises(ValueError, match=r"whole numbers .* not .* of torch\.bool"):
         draw_pool(torch.tensor([True, False]), 1, torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("pool", "message"),
+    [
+        (torch.zeros(6, 1), r"not one of shape \(6, 1\)"),
+        (torch.zeros(2, 3, 1).numpy(), "not a ndarray"),
+        (list(torch.zeros(2, 3, 1)), r"not one of shape \(3, 1\)"),
+        (torch.zeros(2, 3, 1), "3 images of each class, from which 4 proxies cannot be chosen"),
+        (iter([torch.zeros(2, 3, 1)]), "3 images of each class, from which 4 proxies cannot be chosen"),
+    ],
+)
+def test_what_is_no_pool_is_named(pool, message):
+    with pytest.raises(ValueError, match=message):
+        ClassProxies(2, 4, 1).choose_from(pool, None, "raw", torch.Generator())
+
+
+@pytest.mark.parametrize("chunks", [False, True])
+def test_a_pool_may_be_on_another_device_than_the_previous_proxies(chunks, monkeypatch):
+    seen = []
+
+    def stop(pool, previous, *_, **__):
+        seen.append((pool.device.type, previous.device.type))
+        raise StopAsyncIteration
+
+    monkeypatch.setattr("ccp_dml.proxies.greedy_k_center", stop)  # "meta" has no numbers to choose by
+    pool = torch.zeros(2, 3, 1, device="meta")
+    with pytest.raises(StopAsyncIteration):
+        ClassProxies(2, 2, 1).choose_from([pool] if chunks else pool, torch.zeros(2, 2, 1), "raw", torch.Generator())
+    assert seen == [("meta", "meta")]
+
+
+def test_labels_of_a_pool_are_a_tensor():
+    with pytest.raises(UserError, match="labels must be a tensor, not list"):
+        draw_pool([0, 1], 1, torch.Generator())

@@ -45,7 +45,12 @@ def embed(
     transform: Callable[[Tensor], Tensor] = cast(Callable[[Tensor], Tensor], network.raw) if raw else network
     embeddings, labels = [], []
     with inference(network):
-        for inputs, batch_labels in batches:
+        for batch in batches:
+            if isinstance(batch, Tensor) or len(batch) != 2:  # a tensor of two rows would pass for a pair
+                raise UserError(
+                    "every batch must be a pair (inputs, labels): where there are no labels, give zeros in their place."
+                )
+            inputs, batch_labels = batch
             embeddings.append(transform(inputs.to(device, non_blocking=True)))
             labels.append(batch_labels)
     if not embeddings and processes.count == 1:

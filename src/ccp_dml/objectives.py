@@ -48,6 +48,8 @@ class ProxyObjective(nn.Module):
         super().__init__()
         if isinstance(pair_weight, str) and pair_weight != "balanced":
             raise ValueError(f"pair_weight must be a number or 'balanced', got {pair_weight!r}")
+        if not (pair_weight == "balanced" or pair_weight >= 0) or not balance > 0:
+            raise ValueError(f"pair_weight must not be negative, and balance above 0, got {pair_weight} and {balance}")
         self.loss, self.proxies, self.pair_weight, self.balance = loss, proxies, pair_weight, balance
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:

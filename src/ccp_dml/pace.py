@@ -1,6 +1,6 @@
 """When a problem ends: validation has stalled, its steps are used up, or its proxies are stale or left behind."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -48,8 +48,7 @@ class Patience:
         self.best, self.to_beat, self.waited = -inf, -inf, 0
 
     def state_dict(self) -> dict[str, Any]:
-        state = asdict(self)
-        return {name: state[name] for name in ("best", "to_beat", "waited")}
+        return {"best": self.best, "to_beat": self.to_beat, "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best, self.to_beat, self.waited = state["best"], state["to_beat"], state["waited"]

@@ -107,6 +107,8 @@ class IterativeProjections:
             raise ValueError(f"space must be one of {', '.join(get_args(Space))}, got {space!r}")
         if (proxies is None) != (embed_pool is None):
             raise ValueError("proxies and embed_pool belong together: give both, or neither")
+        if pull is not None:
+            refuse_pull_of_another(network, pull)
         self.network, self.solve = network, solve
         self.pace = Pace() if pace is None else pace
         if self.pace.watches_proxies and embed_origins is None:
@@ -256,7 +258,7 @@ class IterativeProjections:
         if self.proxies is None or self.embed_origins is None or placed is None or images is None:
             return
         sample, present = self.embed_origins(self.problem, images)
-        sample = sample.to(placed.device)
+        sample, present = sample.to(placed.device), present.to(placed.device)
         now = self.proxies.vectors if self.proxies.slots is None else self.proxies.present()
         at_first, at_last = self.proxies.look_up(placed, sample), self.proxies.look_up(now, sample)
         self.drift = self.processes.same(measure_drift(at_first, at_last, present, self.proxies.normalise))
@@ -273,8 +275,9 @@ class IterativeProjections:
         The weights of the best evaluation are remembered, of the problem for the next anchor, of the run for the end.
         """
         score = float(score)  # a number of NumPy would end up in checkpoints, which are read without unpickling
-        if math.isnan(score):
-            raise NonFiniteError(f"Evaluation {self.evaluations + 1}: the validation score is NaN.")
+        if not math.isfinite(score):
+            what = "NaN" if math.isnan(score) else "infinite"
+            raise NonFiniteError(f"Evaluation {self.evaluations + 1}: the validation score is {what}.")
         paced = self.pace.steps is not None or self.pace.watches_proxies
         if paced and self.steps == 0:
             raise ValueError("the pace ends problems by their steps: call `count_step` after each step")
@@ -349,6 +352,8 @@ class ProximalPull:
     """
 
     def __init__(self, network: nn.Module, weight: float, *, corrected_sets: int = 0) -> None:
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"the weight of the pull (lambda) is a number from 0 on, got {weight}")
         self.weight, self.corrected_sets = weight, corrected_sets
         self.parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
         self.anchor: Snapshot = {}
@@ -381,6 +386,17 @@ class ProximalPull:
     def offsets(self) -> tuple[Tensor, ...]:
         """Subtract theta_prev from theta, parameter by parameter."""
         return torch._foreach_sub(list(self.parameters.values()), [self.anchor[name] for name in self.parameters])
+
+
+def refuse_pull_of_another(network: nn.Module, pull: ProximalPull) -> None:
+    """Raise unless `pull` pulls at the weights of `network`, under its names: a wrapper gives them other names."""
+    own = dict(network.named_parameters(remove_duplicate=False))
+    for name, value in pull.parameters.items():
+        if own.get(name) is not value:
+            raise ValueError(
+                f"the pull has the weight {name!r}, which is none of this network's ({', '.join([*own][:2])}, ...): "
+                "make both of the same network, before or after torch.compile or DataParallel has wrapped it"
+            )
 
 
 @dataclass(frozen=True)

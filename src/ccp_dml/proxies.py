@@ -63,6 +63,11 @@ class ClassProxies(nn.Module):
                 f"length must be one of {', '.join(get_args(ProxyLength))}, and normalise one of "
                 f"{', '.join(NORMALISERS)}; got {length!r} and {normalise!r}"
             )
+        if min(classes, per_class, dim) < 1:
+            raise ValueError(
+                "there is at least one class, one proxy of each and one dimension, "
+                f"got {classes}, {per_class} and {dim}"
+            )
         if slots is not None and slots < per_class:
             raise ValueError(f"{slots} slots do not hold the {per_class} proxies that a class has in the mean")
         self.classes, self.per_class, self.length, self.slots = classes, per_class, length, slots
@@ -94,6 +99,7 @@ class ClassProxies(nn.Module):
     ) -> "Selection":
         """Choose new places for the proxies in a pool (C, b, D) or chunks of one (c, b, D); see `select_proxies`."""
         if isinstance(pool, Tensor):
+            refuse_odd_pool(pool, self.per_class if self.slots is None else self.slots)
             return select_proxies(
                 pool,
                 previous,
@@ -225,7 +231,7 @@ def select_proxies(
     most = per_class if slots is None else slots
     own = processes.share_of(len(pool))
     first = first_picks(len(pool), pool.shape[1], generator)[own]  # drawn for all: who chooses must not matter
-    before = None if previous is None else place(previous[own])
+    before = None if previous is None else place(previous[own].to(pool.device))
     chosen = greedy_k_center(place(pool[own]), before, most, first=first)
     taken = processes.gather_rows([chosen], pool.device)
     counts = None
@@ -264,11 +270,12 @@ def select_in_chunks(
     vectors = torch.empty(0)  # (c, P, D) of all own classes; joining those of chunks would hold them twice
     found: list[tuple[Tensor, Tensor]] = []
     for chunk in chunks:
+        refuse_odd_pool(chunk, per_class)
         if first is None:
             first = first_picks(classes, chunk.shape[1], generator)[mine]  # drawn for all: who chooses must not matter
             vectors = chunk.new_empty(len(first), per_class, chunk.shape[2])
         own = slice(start, start + len(chunk))
-        before = None if previous is None else place(previous[own])
+        before = None if previous is None else place(previous[own].to(chunk.device))
         taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
         picked = rows_at(chunk, taken)
         found.append((taken, covering_radius(normalised(chunk), normalised(at_length(picked, length)))))
@@ -278,6 +285,20 @@ def select_in_chunks(
     of_own, radii_of_own = zip(*found, strict=True)
     all_taken, radii = (holders.gather_rows(each, vectors.device) for each in (of_own, radii_of_own))
     return Selection(vectors, all_taken, float(radii.mean()))
+
+
+def refuse_odd_pool(pool: Tensor, most: int) -> None:
+    """Raise unless a pool, or a chunk of one, is (C, b, D), and up to `most` proxies of a class can be chosen in it."""
+    if not isinstance(pool, Tensor) or pool.dim() != 3:
+        given = f"one of shape {tuple(pool.shape)}" if isinstance(pool, Tensor) else f"a {type(pool).__name__}"
+        raise ValueError(
+            f"a pool is a tensor (classes, images, dimensions), or an iterator of such tensors, not {given}"
+        )
+    if pool.shape[1] < most:
+        raise ValueError(
+            f"the pool holds {pool.shape[1]} images of each class, from which {most} proxies cannot be chosen: embed "
+            "more images, or have fewer proxies"
+        )
 
 
 def radii_of_first(pool: Tensor, taken: Tensor) -> Tensor:
@@ -329,6 +350,8 @@ def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
     Drawn without replacement until a class is used up; a class smaller than `size` then starts over (D8, D9), so
     that its images come again under fresh augmentation.
     """
+    if not isinstance(labels, Tensor):
+        raise UserError(f"labels must be a tensor, not {type(labels).__name__}: torch.as_tensor makes it one.")
     labels = labels.cpu()  # where `generator` draws
     refuse_gaps(labels)
     shuffled = torch.randperm(len(labels), generator=generator)

@@ -54,4 +54,8 @@ def test_recipes_that_set_a_key_are_found():
     assert recipes_that_set("ccp.mode", ["methods"])["c2-ccp"] == "alternating"
     assert "c2" not in recipes_that_set("ccp.mode", ["methods"])
     assert recipes_that_set("loss.negative_margin", ["datasets"])["cub with c2"] == 0.3841
-    assert recipes_that_set("ccp.until", ["modes"]) == {"frozen": "stall", "scratch with ms": "stale"}
+    assert recipes_that_set("ccp.until", ["modes"]) == {
+        "frozen": "stall",
+        "scratch": "behind",
+        "scratch with ms": "stale",
+    }

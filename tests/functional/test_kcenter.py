@@ -100,6 +100,8 @@ def test_a_pool_that_is_not_finite_is_refused(entry):
     pool[1, 2, 0] = entry
     with pytest.raises(NonFiniteError, match="The pool holds NaN or infinity"):
         greedy_k_center(pool, None, 2)
+    with pytest.raises(NonFiniteError, match="The previous centres hold NaN or infinity"):
+        greedy_k_center(torch.zeros_like(pool), pool, 2)
 
 
 def test_covering_radius_equals_brute_force():

@@ -184,6 +184,12 @@ def test_bad_input_is_named():
         retrieval_scores(e[:, :0], y)
     with pytest.raises(ValueError, match="embeddings must be a tensor, not ndarray"):
         retrieval_scores(e.numpy(), y)
+    with pytest.raises(ValueError, match="ref_labels must be a tensor, not list"):
+        retrieval_scores(e, y, e, y.tolist())
+    with pytest.raises(ValueError, match="embeddings are on cpu, ref_embeddings on meta: move one of them"):
+        retrieval_scores(e, y, e.to("meta"), y)
+    with pytest.raises(ValueError, match="embeddings are on cpu, ref_embeddings on meta: move one of them"):
+        nearest_references(e, 1, e.to("meta"))
     with pytest.raises(ValueError, match=r"k must be a sequence such as \(1, 10\), got 5"):
         retrieval_scores(e, y, k=5)
     with pytest.raises(ValueError, match="every k must be at least 1"):

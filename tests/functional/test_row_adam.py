@@ -1,5 +1,7 @@
 """Adam by rows against torch's Adam, which is told that all other gradients are zero."""
 
+import copy
+
 import pytest
 import torch
 
@@ -87,3 +89,15 @@ def test_gradients_that_are_sparse_in_another_way_are_refused():
     rows, values = rows_of(torch.tensor([[[0.0, 0.0], [1.0, 2.0]], [[3.0, 0.0], [0.0, 0.0]]]).to_sparse(2))
     assert rows.tolist() == [1, 2]
     assert values.tolist() == [[1.0, 2.0], [3.0, 0.0]]
+
+
+def test_a_copy_takes_the_same_steps():
+    value = torch.ones(6, 4).requires_grad_()
+    optimizer = RowAdam([value], **SETTINGS)
+    twin = copy.deepcopy(optimizer)
+    (other,) = twin.param_groups[0]["params"]
+    for each, of in ((optimizer, value), (twin, other)):
+        of.grad = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1, 4), (6, 4), check_invariants=True)
+        each.step()
+    assert torch.equal(value, other)
+    assert not torch.equal(value, torch.ones(6, 4))

@@ -111,3 +111,8 @@ def test_labels_that_are_no_column_of_integers_are_named(name):
         make(name)(HALVES["usual"], LABELS.float())
     with pytest.raises(ValueError, match=r"labels must be one per row of embeddings: got shape \(6, 1\)"):
         make(name)(HALVES["usual"], LABELS.unsqueeze(1))
+
+
+def test_a_low_temperature_does_not_hide_labels_that_are_no_integers():
+    with pytest.raises(ValueError, match=r"labels must be integers, got torch\.float32"):
+        make("proxy-nca++", temperature=0.01)(HALVES["usual"], LABELS.float())

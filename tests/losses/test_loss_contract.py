@@ -135,6 +135,12 @@ def test_mismatched_inputs_are_named(loss):
         loss(e[0], y)
     with pytest.raises(ValueError, match="labels must be integers"):
         loss(e, y.float())
+    with pytest.raises(ValueError, match=r"labels must be a tensor, not list: torch\.as_tensor makes it one"):
+        loss(e, y.tolist())
+    with pytest.raises(ValueError, match="ref_embeddings must be a tensor, not ndarray"):
+        loss(e, y, e.numpy(), y)
+    with pytest.raises(ValueError, match=r"embeddings are on cpu, ref_embeddings on meta: .*proxies.to\(device\)"):
+        loss(e, y, e.to("meta"), y)
 
 
 @pytest.mark.parametrize("references", [90, 40_000])
@@ -150,3 +156,13 @@ def test_forward_never_waits_for_a_gpu(loss, references):
         assert loss(e, y, r, ry).shape == ()
         with pytest.raises(DataDependentOutputException):
             bool(e.sum() > 0)
+
+
+@pytest.mark.parametrize("references", [90, 40_000])
+def test_a_whole_step_can_be_taken_with_shapes_alone(loss, references):
+    """Tensors on the device "meta" have no values, either, and torch has a backward pass for them without a GPU."""
+    e = torch.zeros(40, 16, device="meta", requires_grad=True)
+    r = torch.zeros(references, 16, device="meta", requires_grad=True)
+    y, ry = torch.arange(40) // 4, torch.zeros(references, dtype=torch.int64, device="meta")
+    (loss(e, y) + loss(e, y, r, ry)).backward()
+    assert (e.grad.shape, r.grad.shape) == (e.shape, r.shape)

@@ -4,8 +4,17 @@ import copy
 
 import pytest
 import torch
+from pytorch_metric_learning import losses as library
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss, CrossBatchMemory, TripletLoss
+from ccp_dml.losses import (
+    ContrastiveLoss,
+    CosineContrastiveLoss,
+    CrossBatchMemory,
+    ProxyAnchorLoss,
+    TripletLoss,
+    wrap,
+)
 
 DIM = 5
 
@@ -118,3 +127,30 @@ def test_embeddings_of_another_dimension_are_named():
     memory = CrossBatchMemory(ContrastiveLoss(), 10, DIM + 1)
     with pytest.raises(ValueError, match=f"embeddings have {DIM} dimensions, but this memory is made for {DIM + 1}"):
         memory(*batches(1)[0])
+
+
+def test_labels_may_be_on_another_device_than_the_queue():
+    """Fake tensors have a device and no values, so that no GPU is needed."""
+    with FakeTensorMode():
+        memory = CrossBatchMemory(ContrastiveLoss(), 10, DIM, start_step=0)
+        memory._buffers = {name: value.to("cuda") for name, value in memory._buffers.items()}
+        assert memory(torch.zeros(4, DIM, device="cuda"), torch.arange(4)).device.type == "cuda"
+
+
+def test_a_queue_on_another_device_than_the_embeddings_is_named():
+    memory = CrossBatchMemory(ContrastiveLoss(), 10, DIM).to("meta")
+    with pytest.raises(ValueError, match=r"embeddings are on cpu, this memory on meta: .* memory.to\(device\)"):
+        memory(*batches(1)[0])
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (ProxyAnchorLoss(classes=3, dim=DIM), "which ProxyAnchorLoss is not"),
+        (library.TripletMarginLoss(), "ccp.losses.wrap adapts"),
+        (wrap(library.ProxyNCALoss(3, DIM)), "class vectors of its own"),
+    ],
+)
+def test_a_loss_without_references_is_refused_before_the_queue_is_used(loss, message):
+    with pytest.raises(ValueError, match=message):
+        CrossBatchMemory(loss, 10, DIM)

@@ -284,3 +284,21 @@ def test_a_batch_without_positives_is_zero_to_nca_which_takes_a_mean_of_nothing(
         assert not gradient.any()
     assert loss(embeddings * torch.nan, different).isnan()  # a broken network must be noticed all the same
     assert loss(embeddings, different // 2) > 0
+
+
+@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
+def test_a_loss_that_meets_references_without_gradients_first_is_measured(samples, without_gradients):
+    embeddings, labels, *references = samples
+    with without_gradients():
+        measured = wrap(library.TripletMarginLoss())(embeddings, labels, *references)
+    assert measured == wrap(library.TripletMarginLoss())(embeddings, labels, *references)
+
+
+def test_references_that_do_not_fit_are_named(samples):
+    loss, (embeddings, labels, references, ref_labels) = wrap(library.TripletMarginLoss()), samples
+    with pytest.raises(ValueError, match=r"embeddings must be \(rows, dimensions\)"):
+        loss(embeddings[0], labels[:1], references, ref_labels)
+    with pytest.raises(ValueError, match="dimensions, ref_embeddings 2"):
+        loss(embeddings, labels, references[:, :2], ref_labels)
+    with pytest.raises(ValueError, match="embeddings are on cpu, ref_embeddings on meta"):
+        loss(embeddings, labels, references.to("meta"), ref_labels)

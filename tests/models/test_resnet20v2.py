@@ -1,7 +1,9 @@
 """ResNet20V2 against the published facts of the Keras network."""
 
+import pytest
 import torch
 
+from ccp_dml.errors import UserError
 from ccp_dml.models.resnet20v2 import PreActivationBlock, ResNet20V2
 
 
@@ -46,3 +48,8 @@ def test_gradient_reaches_the_first_layer() -> None:
     backbone(images).mean().backward()
     assert backbone.stem.weight.grad is not None
     assert backbone.stem.weight.grad.abs().sum() > 0
+
+
+def test_grey_images_are_not_taken_for_features() -> None:
+    with pytest.raises(UserError, match=r"\(2, 1, 32, 32\): give each colour a channel"):
+        ResNet20V2()(torch.zeros(2, 1, 32, 32))

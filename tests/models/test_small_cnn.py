@@ -121,3 +121,13 @@ def test_small_maps_in_mixed_precision() -> None:
     output.sum().backward()
     assert layer.weight.grad is not None
     assert layer.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_in_half_precision_compute_in_half_precision(dtype: torch.dtype) -> None:
+    images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    network = SmallCNN()
+    whole = network(images)
+    halves = network.to(dtype)(images)
+    assert halves.dtype == dtype
+    torch.testing.assert_close(halves.float(), whole, atol=0.02, rtol=0.1)

@@ -110,3 +110,20 @@ def test_a_network_that_is_no_chain_of_modules_is_not_cut_wrongly() -> None:
         cut_at(Tangled(), "last")
     with pytest.raises(UserError, match="cannot be cut there"):
         cut_at(create_backbone("small_cnn"), "layers.7")
+
+
+def test_a_network_that_takes_another_size_than_the_trial_image_is_told_how_to_say_so() -> None:
+    class OfOneSize(nn.Sequential):
+        num_features = 4
+
+        def __init__(self) -> None:
+            super().__init__(*(nn.Conv2d(channels, 4, 3) for channels in (3, 4, 4)), nn.Flatten(), nn.Linear(16, 4))
+
+    backbone = OfOneSize()
+    with pytest.raises(
+        UserError, match=r"fails on a trial image of 64 x 64 pixels \(.*give it an attribute native_size"
+    ):
+        cut_at(backbone, "1")
+    assert all(part.training for part in backbone.modules())
+    backbone.native_size = (8, 8)
+    assert cut_at(backbone, "1").below == ("0",)

@@ -67,7 +67,9 @@ def test_the_backbone_is_taken_out_of_the_file_of_a_run(tmp_path: Path, prefix: 
     assert_loaded(network)
 
 
-@pytest.mark.parametrize("wrapper", [nn.DataParallel, torch.compile])
+@pytest.mark.parametrize(
+    "wrapper", [nn.DataParallel, torch.compile, lambda network: torch.compile(nn.DataParallel(network))]
+)
 def test_the_name_of_a_wrapper_that_was_saved_with_its_network_is_left_out(tmp_path: Path, wrapper: object) -> None:
     torch.save(wrapper(make_network(1)).state_dict(), tmp_path / "wrapped.pth")  # type: ignore[operator]
     network = make_network(5)

@@ -34,8 +34,9 @@ def greedy_k_center(
         raise ValueError(f"previous must be ({classes}, centres, {dimensions}), got shape {tuple(previous.shape)}")
     if previous is not None and previous.shape[1] == 0:
         previous = None
-    if not torch.isfinite(pool).all():
-        raise NonFiniteError("The pool holds NaN or infinity, which has no distance to anything.")
+    for name, vectors in (("The pool holds", pool), ("The previous centres hold", previous)):
+        if vectors is not None and not torch.isfinite(vectors).all():
+            raise NonFiniteError(f"{name} NaN or infinity, which has no distance to anything.")
     if k == 0:
         return torch.empty(classes, 0, dtype=torch.int64, device=pool.device)
     firsts = None

@@ -37,7 +37,7 @@ def retrieval_scores(
 
     Without references every item queries all the others: itself is excluded by its index (D24). Neighbours are ranked
     by L2 distance, equals by lower index, exactly (see `functional.neighbours` for what that means). A `k` beyond the
-    number of references looks at all of them.
+    number of references looks at all of them. All embeddings must be on one device; labels may be on any.
 
     Beside its arguments this needs the references once more in float32, and some 200 MB. `block` is the number of
     queries handled at a time; by default it follows from that budget. `progress` is called with the number of queries
@@ -53,11 +53,12 @@ def retrieval_scores(
         raise ValueError(f"k must be a sequence such as (1, 10), got {k!r}")
     if any(at < 1 for at in k):
         raise ValueError(f"every k must be at least 1, got {tuple(k)}")
-    for name, value in (("embeddings", embeddings), ("labels", labels)):
-        if not isinstance(value, Tensor):
-            raise ValueError(f"{name} must be a tensor, not {type(value).__name__}: torch.as_tensor makes it one")
     references = embeddings if ref_embeddings is None else ref_embeddings
     ref_labels = labels if ref_labels is None else ref_labels
+    named = {"embeddings": embeddings, "labels": labels, "ref_embeddings": references, "ref_labels": ref_labels}
+    for name, value in named.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor, not {type(value).__name__}: torch.as_tensor makes it one")
     for name, vectors, their_labels in (("", embeddings, labels), ("ref_", references, ref_labels)):
         if their_labels.shape != vectors.shape[:1]:
             raise ValueError(
@@ -142,6 +143,10 @@ def _renumbered(labels: Tensor, ref_labels: Tensor) -> tuple[int, Tensor, Tensor
 
 
 def _check_vectors(embeddings: Tensor, references: Tensor) -> None:
+    if embeddings.device != references.device:  # where so many are searched is the caller's choice
+        raise ValueError(
+            f"embeddings are on {embeddings.device}, ref_embeddings on {references.device}: move one of them"
+        )
     for name, vectors in (("embeddings", embeddings), ("ref_embeddings", references)):
         if vectors.dim() != 2 or vectors.numel() == 0:
             raise ValueError(f"{name} must be (rows, dimensions), at least one of each, got {tuple(vectors.shape)}")

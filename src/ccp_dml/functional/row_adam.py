@@ -48,6 +48,9 @@ class RowAdam(torch.optim.Adam):
         self.zeros_like = zeros_like
         super().__init__(params, lr=lr, betas=betas, eps=eps, fused=fused)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "zeros_like": self.zeros_like}  # torch copies what it knows of alone
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Take one step for all parameters that have a gradient."""

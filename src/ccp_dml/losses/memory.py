@@ -1,9 +1,12 @@
 """Cross-batch memory: past embeddings as a third source of references, beside the batch and proxies."""
 
+import inspect
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ccp_dml.losses.pml import PmlLoss
 
 
 class CrossBatchMemory(nn.Module):
@@ -36,6 +39,7 @@ class CrossBatchMemory(nn.Module):
                 "a cross-batch memory needs room for at least one embedding of one dimension, and start_step >= 0, "
                 f"got size {size}, dim {dim} and start_step {start_step}"
             )
+        refuse_without_references(loss, dim)
         self.loss, self.start_step = loss, start_step
         self.register_buffer("embeddings", torch.zeros(size, dim))
         self.register_buffer("labels", torch.zeros(size, dtype=torch.int64))
@@ -45,6 +49,11 @@ class CrossBatchMemory(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Compute the scalar loss of a batch (B, D) with labels (B,)."""
         loss: Tensor = self.loss(embeddings, labels)
+        if embeddings.device != self.embeddings.device:
+            raise ValueError(
+                f"embeddings are on {embeddings.device}, this memory on {self.embeddings.device}: move it once, before "
+                "training, by memory.to(device)"
+            )
         if embeddings.shape[1] != self.embeddings.shape[1]:
             raise ValueError(
                 f"embeddings have {embeddings.shape[1]} dimensions, but this memory is made for "
@@ -62,10 +71,10 @@ class CrossBatchMemory(nn.Module):
 
     def _enqueue(self, embeddings: Tensor, labels: Tensor) -> None:
         size = len(self.labels)
-        embeddings, labels = embeddings[-size:], labels[-size:]
+        embeddings, labels = embeddings[-size:], labels[-size:].to(self.labels)
         slots = torch.arange(self.enqueued, self.enqueued + len(labels), device=labels.device) % size
         self.embeddings[slots] = embeddings.to(self.embeddings.dtype)
-        self.labels[slots] = labels.to(self.labels.dtype)
+        self.labels[slots] = labels
         self.enqueued += len(labels)
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -73,3 +82,16 @@ class CrossBatchMemory(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.calls, self.enqueued = state["calls"], state["enqueued"]
+
+
+def refuse_without_references(loss: nn.Module, dim: int) -> None:
+    """Raise if a loss takes no references, which would otherwise show when the queue is first used."""
+    parameters = list(inspect.signature(loss.forward).parameters.values())
+    takes_four = len(parameters) >= 4 or any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    if not takes_four or any(each.name == "indices_tuple" for each in parameters):
+        raise ValueError(
+            f"a memory needs a loss that is called as loss(embeddings, labels, ref_embeddings, ref_labels), which "
+            f"{type(loss).__name__} is not; ccp.losses.wrap adapts losses of pytorch-metric-learning"
+        )
+    if isinstance(loss, PmlLoss) and not loss.takes_references:
+        loss.rehearse(references=True, classes=4, dim=dim)

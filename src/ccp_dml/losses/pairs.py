@@ -130,9 +130,7 @@ def pair_up(
     labels = labels.to(embeddings.device, torch.int64)  # of both sides: in a narrower type, 256 would become 0
     if ref_embeddings is None or ref_labels is None:
         return Pairs(anchors, labels, anchors, labels, "none", same_set=True)
-    check_labelled("ref_", ref_embeddings, ref_labels)
-    if embeddings.shape[1] != ref_embeddings.shape[1]:
-        raise ValueError(f"embeddings have {embeddings.shape[1]} dimensions, ref_embeddings {ref_embeddings.shape[1]}")
+    check_references(embeddings, ref_embeddings, ref_labels)
     anchors = holders.hand_out(anchors)
     ref_labels = ref_labels.to(labels)
     return Pairs(anchors, labels, ref_embeddings, ref_labels, normalise, same_set=False, holders=holders)
@@ -140,6 +138,11 @@ def pair_up(
 
 def check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:
     """Raise unless `embeddings` (N, D) are real numbers and `labels` (N,) whole ones; the `prefix` names references."""
+    for name, value in (("embeddings", embeddings), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"{prefix}{name} must be a tensor, not {type(value).__name__}: torch.as_tensor makes it one"
+            )
     if embeddings.dim() != 2:
         raise ValueError(f"{prefix}embeddings must be (rows, dimensions), got shape {tuple(embeddings.shape)}")
     if not embeddings.is_floating_point():
@@ -151,6 +154,18 @@ def check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:
         )
     if labels.dtype.is_floating_point or labels.dtype.is_complex:
         raise ValueError(f"{prefix}labels must be integers, got {labels.dtype}")
+
+
+def check_references(embeddings: Tensor, ref_embeddings: Tensor, ref_labels: Tensor) -> None:
+    """Raise unless `ref_embeddings` (R, D) and `ref_labels` (R,) can be compared with `embeddings` (B, D)."""
+    check_labelled("ref_", ref_embeddings, ref_labels)
+    if embeddings.shape[1] != ref_embeddings.shape[1]:
+        raise ValueError(f"embeddings have {embeddings.shape[1]} dimensions, ref_embeddings {ref_embeddings.shape[1]}")
+    if embeddings.device != ref_embeddings.device:  # moving very many in every step would be slow, and not be noticed
+        raise ValueError(
+            f"embeddings are on {embeddings.device}, ref_embeddings on {ref_embeddings.device}: move these once, "
+            "before training, for instance by proxies.to(device)"
+        )
 
 
 def check_normalise(normalise: str) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import at_least_float32, without_autocast
-from ccp_dml.losses.pairs import check_labelled
+from ccp_dml.losses.pairs import check_labelled, check_references
 
 _NEED_MORE_THAN_LABELS = frozenset({"BaseMetricLossFunction", "GenericPairLoss", "ManifoldLoss", "VICRegLoss"})
 """Base classes, and losses that learn without labels."""
@@ -180,13 +180,13 @@ class PmlLoss(nn.Module):
     ) -> Tensor:
         if (ref_embeddings is None) != (ref_labels is None):
             raise ValueError("references are embeddings and labels: give both `ref_embeddings` and `ref_labels`")
-        if ref_embeddings is not None and not self.takes_references:
-            self.rehearse(references=True, classes=4, dim=embeddings.shape[1])
         check_labelled("", embeddings, labels)
         labels = labels.to(embeddings.device, torch.int64)  # the library takes some other integers for masks
         if ref_embeddings is not None and ref_labels is not None:
-            check_labelled("ref_", ref_embeddings, ref_labels)
+            check_references(embeddings, ref_embeddings, ref_labels)
             ref_labels = ref_labels.to(labels)
+            if not self.takes_references:
+                self.rehearse(references=True, classes=4, dim=embeddings.shape[1])
         if len(embeddings) == 0:
             return at_least_float32(embeddings).sum()  # zero, with a gradient; the library would take a mean of nothing
         if self.classes is not None:
@@ -213,6 +213,8 @@ class PmlLoss(nn.Module):
             loss = torch.where(has_positives, loss, 0 * embeddings.sum())
         return loss
 
+    @torch.inference_mode(False)  # whoever only measures a loss comes here first without gradients
+    @torch.enable_grad()
     def rehearse(self, *, references: bool, classes: int, dim: int) -> None:
         """Take two steps of backpropagation on a tiny batch, so that what cannot work fails before training."""
         name = self.name

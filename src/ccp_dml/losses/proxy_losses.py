@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccp_dml.functional.distances import l2_normalise, pairwise_similarities
+from ccp_dml.losses.pairs import check_labelled
 from ccp_dml.losses.pml import PmlLoss, refuse_labels_out_of_range
 
 
@@ -85,6 +86,7 @@ class ProxyNcaPlusPlusLoss(nn.Module):
             loss: Tensor = self.loss(embeddings, labels)
             return loss
         # The library would leave out the samples that are farthest from their proxies, or average none at all.
+        check_labelled("", embeddings, labels)
         labels = labels.to(embeddings.device, torch.int64)
         refuse_labels_out_of_range(labels, self.classes)
         proxies: Tensor = self.loss.loss.proxies  # type: ignore[assignment]

@@ -105,9 +105,11 @@ class InputNormalisation(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Normalise images (B, 3, H, W), uint8 or floating point, on the scale 0..255."""
         if images.ndim != 4 or images.shape[1] != len(self.mean):
+            for_features = "for precomputed features choose the backbone identity"
+            remedy = "give each colour a channel" if images.ndim == 4 else for_features
             raise UserError(
                 f"the backbone takes images (batch, {len(self.mean)}, height, width) but the data set gives "
-                f"{tuple(images.shape)}: for precomputed features choose the backbone identity"
+                f"{tuple(images.shape)}: {remedy}"
             )
         if self.channel_order == "bgr":
             images = images.flip(1)

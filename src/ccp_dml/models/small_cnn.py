@@ -46,7 +46,9 @@ class SmallCNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, 3, H, W), values 0..255 -> feature maps (B, 128, h, w)."""
-        return OUTPUT_SCALE * self.join_norm(self.join(self.layers(standardise(images.to(self.join.weight.dtype)))))
+        dtype = self.join.weight.dtype
+        standardised = standardise(images.to(dtype)).to(dtype)  # in between, sums over pixels need single precision
+        return OUTPUT_SCALE * self.join_norm(self.join(self.layers(standardised)))
 
 
 def standardise(images: Tensor) -> Tensor:

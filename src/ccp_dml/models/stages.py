@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError, did_you_mean, listing
+from ccp_dml.errors import UserError, did_you_mean, first_line, listing
 
 TRIAL_SIDE = 64  # pixels of the trial image, for backbones that do not name a size of their own
 FeaturePrecision = Literal["half", "single"]
@@ -122,6 +122,12 @@ def _called_modules(backbone: nn.Module) -> list[tuple[str, str, int]]:
     try:
         with _in_inference_mode(backbone):
             backbone(_trial_image(backbone))
+    except Exception as error:  # whatever a network of anybody's says about an image of a size that it does not take
+        side = " x ".join(map(str, _trial_size(backbone)))
+        raise UserError(
+            f"`train_from`: the backbone fails on a trial image of {side} pixels ({first_line(error)}); give it an "
+            "attribute native_size, (height, width) of the images that it takes"
+        ) from error
     finally:
         for handle in handles:
             handle.remove()
@@ -189,16 +195,22 @@ def _try_out(backbone: nn.Module, cut: Cut, stage: str) -> None:
 
 
 def _trial_image(backbone: nn.Module) -> Tensor:
-    height, width = getattr(backbone, "native_size", (TRIAL_SIDE, TRIAL_SIDE))
-    noise = torch.rand(1, 3, height, width, generator=torch.Generator().manual_seed(0))
+    noise = torch.rand(1, 3, *_trial_size(backbone), generator=torch.Generator().manual_seed(0))
     return (255 * noise).to(next(backbone.parameters()).device)
+
+
+def _trial_size(backbone: nn.Module) -> tuple[int, int]:
+    size: tuple[int, int] = getattr(backbone, "native_size", (TRIAL_SIDE, TRIAL_SIDE))
+    return size
 
 
 @contextmanager
 def _in_inference_mode(backbone: nn.Module) -> Iterator[None]:
     modes = {module: module.training for module in backbone.modules()}
     backbone.eval()
-    with torch.no_grad():
-        yield
-    for module, training in modes.items():
-        module.training = training
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training

@@ -68,7 +68,7 @@ def without_prefix(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) 
         for prefix in PREFIXES:
             inner = {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
             if inner:
-                return inner
+                return without_prefix(inner, expected)  # a wrapper may have wrapped another
     return given
 
 
