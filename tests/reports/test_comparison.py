@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 from ccp_dml.records.run_folder import RunFolder, read_runs
-from ccp_dml.reports.comparison import compare, different_data, differing_settings, group_by_method, verdicts
+from ccp_dml.reports.comparison import compare, different_data, differing_settings, group_by_method, verdicts, winner
 from ccp_dml.reports.sections.overview import comparison
 from ccp_dml.reports.words import percent
 
@@ -135,6 +135,47 @@ def test_a_difference_that_chance_explains_is_none(folds: Callable[..., list[Run
     runs = [*folds("c2", 0.30, 0.40, 0.50), *folds("ms", 0.34, 0.38, 0.52)]
     assert verdicts(runs)[0].endswith(": no clear difference.")
     assert not any(row.scores["map_at_r"].is_bold for row in compare(runs))
+
+
+def test_only_who_is_clearly_above_every_other_method_wins(folds: Callable[..., list[RunFolder]]) -> None:
+    """Both methods are clearly above the first, and level with one another."""
+    plain, level = folds("c2", 0.30, 0.40, 0.50), folds("c1", 0.42, 0.499, 0.61)
+    best, ahead = folds("ms", 0.41, 0.511, 0.612), folds("triplet", 0.51, 0.611, 0.712)
+    runs = [*plain, *level, *best]
+    assert [verdict.endswith(": better.") for verdict in verdicts(runs)] == [True, True]
+    assert winner(runs).startswith(
+        "No clear winner in MAP@R. ms/fold0 and 2 more against c1/fold0 and 2 more, the second: +0.13 points"
+    )
+    assert comparison(runs).content["verdicts"][0] == winner(runs)
+    assert not any(row.scores["map_at_r"].is_bold for row in compare(runs))
+    assert winner([*plain, *level, *ahead]).startswith("triplet/fold0 and 2 more wins in MAP@R. ")
+    assert [row.scores["map_at_r"].is_bold for row in compare([*plain, *level, *ahead])] == [False] * 8 + [True]
+    assert winner([*plain, *level]) is None, "the verdict says it"
+    assert winner([*plain, *level[1:], *ahead]) is None, "a method lacks a fold that others have"
+
+
+def test_the_first_method_can_win_too(folds: Callable[..., list[RunFolder]]) -> None:
+    rows = compare([*folds("c2", 0.32, 0.425, 0.515), *folds("ms", 0.30, 0.40, 0.50)])
+    assert [row.scores["map_at_r"].is_bold for row in rows] == [False, False, True, False, False, False]
+
+
+def test_runs_that_the_test_classes_chose_are_not_compared_with_others(
+    folds: Callable[..., list[RunFolder]],
+) -> None:
+    honest, chosen = folds("c2", 0.30, 0.40, 0.50), folds("ms", 0.40, 0.50, 0.601)
+    chosen = [
+        replace(run, config={**run.config, "protocol": {**run.config["protocol"], "select_on": "test"}})
+        for run in chosen
+    ]
+    assert verdicts([*honest, *chosen])[0].endswith(
+        "MAP@R: only one of the two was selected on the test classes themselves, so that nothing can be compared in "
+        "pairs."
+    )
+    scores = [row.scores["map_at_r"] for row in compare([*honest, *chosen])]
+    assert not any(score.is_bold or score.gain is not None for score in scores)
+    assert comparison([honest[0], chosen[0]]).content["best"] is None
+    assert comparison([honest[0], chosen[0]]).content["tested_on"] == "the test half"
+    assert comparison(chosen).content["tested_on"] == "test classes"
 
 
 def test_runs_of_other_seeds_are_no_pairs(folds: Callable[..., list[RunFolder]]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ccp_dml.errors import UserError
-from ccp_dml.evaluation import SCORE_TITLES, PairedDifference, Spread
+from ccp_dml.evaluation import SCORE_TITLES, Lead, PairedDifference, Spread
 from ccp_dml.foundation.files import from_json, write_json
 from ccp_dml.records import layout
 
@@ -47,11 +47,12 @@ class Cell:
     is_best: bool  # the highest mean of its column
     baseline: str | None = None  # the method that it is compared with, in runs of equal fold and seed
     difference: PairedDifference | None = None  # to the baseline
+    lead: Lead | None = None  # None: it is not the best
 
     @property
     def is_bold(self) -> bool:
-        """Tell whether it is the best of its column, and better than its baseline by more than chance explains."""
-        return self.is_best and self.difference is not None and self.difference.is_clear and self.difference.mean > 0
+        """Tell whether it is the best of its column, and better than every other by more than chance explains."""
+        return self.is_best and self.lead is not None and self.lead.is_clear
 
     @property
     def gap(self) -> float | None:
@@ -113,8 +114,14 @@ def read_table(folder: Path) -> BenchmarkTable | None:
 def _cell(values: dict[str, Any] | None) -> Cell | None:
     if values is None:
         return None
-    found = values.get("difference")  # tables of earlier versions have none
-    if found is not None:
-        interval = None if found["interval"] is None else tuple(found["interval"])
-        found = PairedDifference(found["mean"], interval, found["pairs"])
-    return Cell(Spread(**values["score"]), values["paper"], values["is_best"], values.get("baseline"), found)
+    found, lead = _difference(values.get("difference")), values.get("lead")  # tables of earlier versions have none
+    if lead is not None:
+        lead = Lead(lead["second"], _difference(lead["difference"]), tuple(lead["level_with"]))
+    return Cell(Spread(**values["score"]), values["paper"], values["is_best"], values.get("baseline"), found, lead)
+
+
+def _difference(values: dict[str, Any] | None) -> PairedDifference | None:
+    if values is None:
+        return None
+    interval = None if values["interval"] is None else tuple(values["interval"])
+    return PairedDifference(values["mean"], interval, values["pairs"])

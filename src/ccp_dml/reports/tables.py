@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.comparison import ComparedRun, compare, different_data, verdicts
+from ccp_dml.reports.comparison import ComparedRun, compare, different_data, verdicts, winner
 from ccp_dml.reports.gain import raw_name
 from ccp_dml.reports.words import SELECTED_ON_TEST, count, percent, tested_on
 
@@ -24,6 +24,7 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
     if halves := different_data(runs):
         lines.append(f"Different data: {'; '.join(halves)}. Only scores on the same data can be compared.")
     lines += verdicts(runs) if len(runs) > 1 else []
+    lines += [text for text in [winner(runs)] if text is not None]
     caption = Text("\n".join(lines)) if lines else None  # Text, as labels are names, not markup
     table = _score_table(f"Scores on {tested_on(runs)} (%)", "run", "steps", "problems", caption=caption)
     if len(runs) > 1:

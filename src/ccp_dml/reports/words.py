@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ccp_dml.evaluation import PairedDifference
+from ccp_dml.evaluation import Lead, PairedDifference
 from ccp_dml.records.run_folder import RunFolder, embedded_picture
 from ccp_dml.reports.figures.palette import colour_name
 
@@ -77,9 +77,11 @@ def decimals(value: float | None, digits: int) -> str:
 
 
 def tested_on(runs: Sequence[RunFolder]) -> str:
-    """Name what the test scores of runs are about: unseen classes, unless some of the test classes also trained."""
+    """Name what the test scores of runs are about: unseen classes, unless some of them also trained or selected."""
 
     def name(run: RunFolder) -> str:
+        if run.settings().get("protocol.select_on") == "test":
+            return "test classes"
         classes = run.classes or {}
         shared = set(classes.get("learned") or ()) & set(classes.get("test") or ())
         return "new images of classes that trained" if shared else "unseen classes"
@@ -143,6 +145,22 @@ def difference_text(difference: PairedDifference) -> str:
     low, high = (f"{100 * bound:+.2f}" for bound in difference.interval)
     verdict = ("better" if difference.mean > 0 else "worse") if difference.is_clear else "no clear difference"
     return f"{points}, 95 % interval {low} to {high} (Student's t over {difference.pairs} pairs): {verdict}"
+
+
+def lead_text(best: str, lead: Lead) -> str:
+    """Say in a sentence what the best method has over the second, and whom else it is not clearly above."""
+    what = f"{best} against {lead.second}, the second"
+    if lead.difference is None:
+        return f"{what}: no runs of equal fold and seed, so that nothing can be compared in pairs."
+    others = [method for method in lead.level_with if method != lead.second]
+    besides = f"; nor is it clearly above {', '.join(others)}" if others else ""
+    return f"{what}: {difference_text(lead.difference)}{besides}."
+
+
+def winner_text(best: str, lead: Lead, where: str) -> str:
+    """Say whether the best method wins: whether its lead over every other is more than paired runs differ by."""
+    first = f"{best} wins in {where}." if lead.is_clear else f"No clear winner in {where}."
+    return f"{first} {lead_text(best, lead)}"
 
 
 FILTERS = {
