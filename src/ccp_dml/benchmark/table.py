@@ -61,7 +61,7 @@ def build_table(
         )
         for method in methods
     ]
-    known = [*comparisons(columns, rows), *winners(columns, rows), *table_notes(rows, results, paper_dataset), *notes]
+    known = [*winners(columns, rows), *comparisons(columns, rows), *table_notes(rows, results, paper_dataset), *notes]
     return BenchmarkTable(title, columns, rows, known)
 
 
@@ -116,7 +116,7 @@ def table_notes(rows: Sequence[TableRow], results: Sequence[ResultRow], paper_da
     setups = dict.fromkeys((row.backbone, row.image_size, row.setting) for row in results)
     for backbone, image_size, setting in dict.fromkeys(setups):
         theirs = paper.paper_backbone(backbone, setting)
-        ours = backbone if image_size is None else f"{backbone} at {image_size} px"
+        ours = "given features" if image_size is None else f"{backbone} at {image_size} px"
         if backbone.partition(".")[0] != theirs or image_size != paper.IMAGE_SIZE:
             note = f"Here {ours}, in the paper {paper.BACKBONES[theirs]} at {paper.IMAGE_SIZE} px."
             notes += [note] if note not in notes else []

@@ -139,10 +139,14 @@ def data_text(settings: Mapping[str, Any]) -> str:
 
 def difference_text(difference: PairedDifference) -> str:
     """Say, in a clause, what a method has over another, and whether that is more than chance explains."""
-    points = f"{100 * difference.mean:+.2f} points"
     if difference.interval is None:
-        return f"{points} in one pair of runs, which tells nothing about chance"
-    low, high = (f"{100 * bound:+.2f}" for bound in difference.interval)
+        return f"{100 * difference.mean:+.2f} points in one pair of runs, which tells nothing about chance"
+    if difference.interval == (0.0, 0.0):  # as of CCP that never chose new proxies, and one proxy problem
+        return f"the same scores in all {difference.pairs} pairs of runs"
+    nearest = min(100 * abs(bound) for bound in difference.interval)
+    digits = next((digits for digits in range(2, 6) if round(nearest, digits)), 2) if difference.is_clear else 2
+    points = f"{100 * difference.mean:+.{digits}f} points"
+    low, high = (f"{100 * bound:+.{digits}f}" for bound in difference.interval)
     verdict = ("better" if difference.mean > 0 else "worse") if difference.is_clear else "no clear difference"
     return f"{points}, 95 % interval {low} to {high} (Student's t over {difference.pairs} pairs): {verdict}"
 
@@ -152,7 +156,8 @@ def lead_text(best: str, lead: Lead) -> str:
     what = f"{best} against {lead.second}, the second"
     if lead.difference is None:
         return f"{what}: no runs of equal fold and seed, so that nothing can be compared in pairs."
-    others = [method for method in lead.level_with if method != lead.second]
+    is_told = lead.difference.interval is not None  # else nothing is known of any of them
+    others = [method for method in lead.level_with if method != lead.second and is_told]
     besides = f"; nor is it clearly above {', '.join(others)}" if others else ""
     return f"{what}: {difference_text(lead.difference)}{besides}."
 
