@@ -250,3 +250,11 @@ def test_classes_that_selected_are_not_called_unseen(folder: Path) -> None:
     outcome = words(page(folder), "outcome")
     assert "c2-ccp * has the highest MAP@R on test classes: 25.50" in outcome
     assert "unseen" not in outcome
+
+
+def test_classes_that_trained_are_not_called_unseen(folder: Path) -> None:
+    for run in BenchmarkFolder.read(folder).runs.values():
+        (run.path / "classes.json").write_text(json.dumps({"learned": ["a", "b"], "test": ["b", "c"]}))
+    outcome = words(page(folder), "outcome")
+    assert "c2-ccp has the highest MAP@R on new images of classes that trained: 25.50" in outcome
+    assert "unseen" not in outcome

@@ -234,6 +234,23 @@ def test_runs_of_a_method_on_different_data_are_not_one_method(folds: Callable[.
     assert len(group_by_method([on(first, "1", path="a"), on(second, "1", path="b")])) == 1  # moved to another machine
 
 
+def test_runs_that_began_with_other_weights_are_not_one_method(folds: Callable[..., list[RunFolder]]) -> None:
+    """Of equal fold and seed, the one would else take the place of the other in silence."""
+
+    def began(run: RunFolder, weights: str, digest: str | None = None) -> RunFolder:
+        known = {} if digest is None else {"frozen_backbone": digest}
+        return replace(run, config={**run.config, "model": {"weights": weights}}, environment=known)
+
+    (run,), (other,) = folds("c2", 0.3), folds("c2-again", 0.4)
+    other = replace(other, config=run.config)
+    runs = [began(run, "here/a.safetensors"), began(other, "here/b.safetensors")]
+    assert len(group_by_method(runs)) == 2
+    assert "+10.00 points in one pair" in verdicts(runs)[0]
+    assert len(group_by_method([began(run, "here/a.safetensors"), began(other, "there/a.safetensors")])) == 1
+    assert len(group_by_method([began(run, "a", "1"), began(other, "a", "2")])) == 2, "the file was replaced"
+    assert len(group_by_method([began(run, "a", "1"), began(other, "b", "1")])) == 1, "the file was renamed"
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -20,7 +20,7 @@ from ccp_dml.reports.figures.page_chart import draw
 from ccp_dml.reports.page import fill, page_file
 from ccp_dml.reports.sections.cost import Cost, cost_table
 from ccp_dml.reports.sections.section import Section, present
-from ccp_dml.reports.words import lead_text
+from ccp_dml.reports.words import lead_text, tested_on
 
 
 def write_benchmark_report(benchmark: BenchmarkFolder, out: Path, *, force: bool = False) -> Path:
@@ -45,7 +45,7 @@ def outcome(benchmark: BenchmarkFolder) -> Section:
         "table": benchmark.table,
         "headline": None if benchmark.table is None else headline(benchmark.table),
         "is_outdated": is_outdated(benchmark),
-        "tested_on": "test classes" if any(row.is_marked for row in rows) else "unseen classes",
+        "tested_on": "test classes" if any(row.is_marked for row in rows) else tested_on(list(benchmark.runs.values())),
         "finished": finished,
         "runs": len(benchmark.runs),
         "command": benchmark.command(),

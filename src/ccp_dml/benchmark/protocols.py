@@ -38,8 +38,8 @@ def refuse_other_pairs(request: BenchmarkRequest) -> None:
             if found[own][key] != found[other][key]:
                 raise UserError(
                     f"--methods: in {own} {key} is {found[own][key]}, in {other} it is {found[other][key]}, so that "
-                    "their runs are no pairs of equal data, fold, selection and seed; take it out of the method's file, "
-                    f"and give it to all methods with --set {key}=VALUE if it is meant."
+                    "their runs are no pairs of equal data, fold, selection and seed; take it out of the method's "
+                    f"file, and give it to all methods with --set {key}=VALUE if it is meant."
                 )
 
 

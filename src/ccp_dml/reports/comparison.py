@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -179,13 +180,14 @@ def pair_of(run: RunFolder) -> tuple[Any, Any]:
 def group_by_method(runs: Sequence[RunFolder]) -> list[Method]:
     """Put runs together that differ in fold, seed and machine alone, in the order of their first runs.
 
-    Files may lie elsewhere on another machine: the data count, not their place. A run of an earlier version lacks later
-    settings; it belongs to those that have what it did then.
+    Files may lie elsewhere on another machine: data and weights count, not their place. A run of an earlier version
+    lacks later settings; it belongs to those that have what it did then.
     """
     labels = run_labels(runs)
     groups: dict[tuple[int, str], list[int]] = {}
     for place, (run, half) in enumerate(zip(runs, halves_of(runs), strict=True)):
         settings = {key: value for key, value in without_later(run.settings()).items() if key not in NOT_THE_METHOD}
+        settings["model.weights"] = _first_weights(run)
         groups.setdefault((half, repr(sorted(settings.items()))), []).append(place)
     return [
         Method(
@@ -196,6 +198,12 @@ def group_by_method(runs: Sequence[RunFolder]) -> list[Method]:
         )
         for (half, _), places in groups.items()
     ]
+
+
+def _first_weights(run: RunFolder) -> str:
+    """Tell which weights the backbone began with: by their digest where it was recorded, else by the file's name."""
+    file = run.settings().get("model.weights")
+    return str(run.environment.get("frozen_backbone") or (Path(file).name if file else ""))
 
 
 def why_no_pairs(method: Method, other: Method) -> str | None:

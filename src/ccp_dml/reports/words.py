@@ -76,15 +76,19 @@ def decimals(value: float | None, digits: int) -> str:
     return MISSING if value is None else f"{value:.{digits}f}"
 
 
+def tests_on_trained(run: RunFolder) -> bool:
+    """Tell whether a run learned from some of its test classes, as the split of a file may have it."""
+    classes = run.classes or {}
+    return bool(set(classes.get("learned") or ()) & set(classes.get("test") or ()))
+
+
 def tested_on(runs: Sequence[RunFolder]) -> str:
     """Name what the test scores of runs are about: unseen classes, unless some of them also trained or selected."""
 
     def name(run: RunFolder) -> str:
         if run.settings().get("protocol.select_on") == "test":
             return "test classes"
-        classes = run.classes or {}
-        shared = set(classes.get("learned") or ()) & set(classes.get("test") or ())
-        return "new images of classes that trained" if shared else "unseen classes"
+        return "new images of classes that trained" if tests_on_trained(run) else "unseen classes"
 
     names = {name(run) for run in runs}
     return names.pop() if len(names) == 1 else "the test half"
