@@ -70,10 +70,11 @@ def test_a_run_that_was_trained_again_is_measured_again(ask, tmp_path):
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_network_is_measured_on_the_data_that_it_was_trained_with(ask, tmp_path):
+@pytest.mark.parametrize("state", ["c2", geometry.BEFORE])
+def test_a_network_is_measured_on_the_data_that_it_was_trained_with(ask, tmp_path, state):
     request = ask("geometry", *SMALL)
     carry_out(request, tmp_path)
-    geometry_file(tmp_path, "c2", 0).unlink()
+    geometry_file(tmp_path, state, 0).unlink()
     file = Path(planned(request, tmp_path).runs[0].run.config.data.path)
     arrays = dict(np.load(file))
     np.savez(file, **{**arrays, "features": arrays["features"] + 1})

@@ -49,7 +49,9 @@ def marks(row: ComparedRun) -> str:
 def evaluation_table(scores: dict[str, Any]) -> Table:
     """List what `evaluate_runs` returned: each run and, for several, their mean and their ensemble."""
     is_marked = {name: row.get("selected_on") == "test" for name, row in scores["runs"].items()}
-    caption = Text(SELECTED_ON_TEST) if any(is_marked.values()) else None
+    lines = [SELECTED_ON_TEST] if any(is_marked.values()) else []
+    lines += [f"Incomplete data: {text}." for text in scores.get("incomplete", ())]
+    caption = Text("\n".join(lines)) if lines else None
     table = _score_table("Scores on the test half (%)", "run", "queries", caption=caption)
     for name, row in scores["runs"].items():
         label = Text(name + (" *" if is_marked[name] else ""))
