@@ -85,7 +85,7 @@ def test_one_is_no_plural() -> None:
         (PairedDifference(0.02, (0.01, 0.03), 4), "+2.00 points, 95 % interval +1.00 to +3.00 (Student's t over 4"),
         (PairedDifference(2e-5, (1e-5, 3e-5), 4), "+0.002 points, 95 % interval +0.001 to +0.003 (Student's t over 4"),
         (PairedDifference(2e-5, (-1e-5, 5e-5), 4), "+0.00 points, 95 % interval -0.00 to +0.01 (Student's t over 4"),
-        (PairedDifference(0.0, (0.0, 0.0), 4), "the same scores in all 4 pairs of runs"),
+        (PairedDifference(0.0, (0.0, 0.0), 4), "the same scores in each of 4 pairs of runs"),
     ],
 )
 def test_an_interval_that_excludes_zero_is_seen_to(difference: PairedDifference, text: str) -> None:

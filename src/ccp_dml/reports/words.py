@@ -146,7 +146,7 @@ def difference_text(difference: PairedDifference) -> str:
     if difference.interval is None:
         return f"{100 * difference.mean:+.2f} points in one pair of runs, which tells nothing about chance"
     if difference.interval == (0.0, 0.0):  # as of CCP that never chose new proxies, and one proxy problem
-        return f"the same scores in all {difference.pairs} pairs of runs"
+        return f"the same scores in each of {difference.pairs} pairs of runs"
     nearest = min(100 * abs(bound) for bound in difference.interval)
     digits = next((digits for digits in range(2, 6) if round(nearest, digits)), 2) if difference.is_clear else 2
     points = f"{100 * difference.mean:+.{digits}f} points"

@@ -70,7 +70,8 @@ def evaluate_runs(
         if config.protocol.hold_out == "nothing" or config.data.test_share == 0:
             raise UserError(f"{name} was trained without test classes: no score can be measured on it.")
     load_data = remember_last(build_data)  # runs may see the same images at different sizes
-    frozen, embedded, incomplete = FrozenFeatures(), {}, {}
+    frozen, embedded = FrozenFeatures(), {}
+    incomplete: dict[str, None] = {}  # in the order found, each once
     for name, (book, config) in runs.items():
         book.pin_backbone(frozen.backbone_digest(config))
         halves = load_data(config.data)
