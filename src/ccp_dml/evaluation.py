@@ -142,6 +142,28 @@ def paired_difference(scores: Mapping[Pair, float], baseline: Mapping[Pair, floa
     return PairedDifference(found.mean, mean_interval(found), found.n)
 
 
+@dataclass(frozen=True)
+class Lead:
+    """What the best of several methods has over the others, in runs of equal fold and seed."""
+
+    second: str  # the method with the next highest mean
+    difference: PairedDifference | None  # to the second; None: they have no such runs in common
+    level_with: tuple[str, ...]  # the methods that it is not better than by more than chance explains
+
+    @property
+    def is_clear(self) -> bool:
+        return not self.level_with
+
+
+def lead_over(best: str, scores: Mapping[str, Mapping[Pair, float]]) -> Lead:
+    """Compare the `best` of at least two methods with every other, pair by pair; `scores` are by method."""
+    others = {method: mean(found.values()) for method, found in scores.items() if method != best}
+    gaps = {method: paired_difference(scores[best], scores[method]) for method in others}
+    second = max(others, key=lambda method: others[method])
+    level = (method for method, gap in gaps.items() if gap is None or not gap.is_clear or gap.mean < 0)
+    return Lead(second, gaps[second], tuple(level))
+
+
 def mean_interval(found: Spread) -> tuple[float, float] | None:
     """Compute the 95 % confidence interval of a mean by Student's t; None for a single value."""
     from scipy import special  # takes a while to import, and an evaluation does without

@@ -1,11 +1,13 @@
 """The paper's figure of relative improvements."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from support.made_up_results import built, results
 
-from ccp_dml.benchmark.improvement_figure import improvement_figure, improvements, write_figure
+from ccp_dml.benchmark.improvement_figure import VARIANTS, improvement_figure, improvements, write_figure
+from ccp_dml.reports.figures.palette import DARK, LIGHT
 
 
 def test_improvements_are_relative_to_the_plain_loss():
@@ -47,3 +49,18 @@ def test_a_panel_compares_each_variant_with_the_paper():
 def test_a_choice_on_the_test_classes_is_said_below():
     rows = [replace(row, selected_on="test") for row in results()]
     assert "selected on the test classes" in improvement_figure(built(rows)).note
+
+
+def test_every_variant_has_a_colour_of_its_own():
+    for colours in (LIGHT["variants"], DARK["variants"]):
+        assert len(set(colours)) >= len(VARIANTS)
+
+
+def test_on_a_dark_screen_the_figure_is_dark(tmp_path):
+    _, drawing = write_figure(tmp_path, built())
+    text = drawing.read_text()
+    rules = text[text.index("@media screen and (prefers-color-scheme: dark)") : text.index("</style>")]
+    used = set(re.findall("(?:fill|stroke): (#[0-9a-f]{6})", text[text.index("</style>") :]))
+    assert {"#ffffff", "#000000", LIGHT["variants"][3]} <= used
+    for colour in used:
+        assert f': {colour}"]' in rules, "matplotlib writes each mark's colour on it, so each needs a rule"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ccp_dml.benchmark.outcome import collect, missing_runs, shown_metrics, write_outcome
+from ccp_dml.benchmark.outcome import collect, missing_runs, shown_metrics, unlike_trainings, write_outcome
 from ccp_dml.benchmark.protocols import plan_mlrc
 from ccp_dml.records.benchmark_folder import BenchmarkRequest
 from ccp_dml.records.embeddings import EmbeddedTest, save_embedded
@@ -77,3 +77,19 @@ def test_protocols_show_different_scores():
     test = {**SCORES, "recall_at": {"1": 0.5, "4": 0.75}}
     assert list(shown_metrics(test, "separated")) == ["precision_at_1", "r_precision", "map_at_r"]
     assert list(shown_metrics(test, "single")) == ["recall_at_1", "recall_at_4", "r_precision", "map_at_r"]
+
+
+def test_the_table_says_what_methods_do_not_have_in_common(tmp_path):
+    """On glyphs, losses with proxies of their own take half as many images a step as the others."""
+    mine = tmp_path / "mine.toml"
+    mine.write_text('[loss]\nname = "c2"\n[train]\nmax_steps = 200\n[optim]\nlr = 1e-4\n')
+    settings = ("protocol.folds=2", "train.evaluate_every=50")
+    request = BenchmarkRequest("mlrc", "glyphs", ("c2", "c2-ccp", "proxy-anchor", str(mine)), 1, settings)
+    planned = plan_mlrc(request, tmp_path / "benchmark")
+    assert unlike_trainings(planned) == [
+        "Not trained alike: the number of images in a step is 64 with c2, c2-ccp, mine; 32 with proxy-anchor.",
+        "Not trained alike: train.max_steps is 4000 with c2, c2-ccp, proxy-anchor; 200 with mine.",
+    ]
+    assert unlike_trainings([one for one in planned if one.method in ("c2", "c2-ccp")]) == []
+    finish(planned[0])
+    assert set(unlike_trainings(planned)) <= set(write_outcome(request, planned, tmp_path / "benchmark").notes)

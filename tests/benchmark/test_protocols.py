@@ -132,6 +132,7 @@ def test_methods_share_settings_that_do_not_choose_them(tmp_path):
         ("[run]\nseed = 7", "run.seed", "7", "0"),
         ("[protocol]\nfolds = 3", "protocol.folds", "3", "4"),
         ('[protocol]\nhold_out = "images"', "protocol.hold_out", "images", "classes"),
+        ('[protocol]\nselect_on = "test"', "protocol.select_on", "test", "validation"),
     ],
 )
 def test_a_method_with_data_folds_or_seeds_of_its_own_is_refused(plan, text, key, its, theirs, tmp_path):

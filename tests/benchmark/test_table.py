@@ -46,7 +46,7 @@ def test_data_that_the_paper_lacks_has_no_gap_unless_it_is_named():
     named = built(rows, paper_dataset="cub")
     assert named.rows[0].cells[0].gap == pytest.approx(0.0049)
     assert "Compared with the paper's results on CUB." in named.notes
-    assert "Here identity, in the paper BN-Inception at 227 px." in named.notes
+    assert "Here given features, in the paper BN-Inception at 227 px." in named.notes
 
 
 def test_methods_selected_on_the_test_classes_are_marked():

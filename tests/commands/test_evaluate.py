@@ -1,6 +1,7 @@
 """`ccp evaluate` as a user calls it: scores of one run, of several, and of a backbone as it is."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import torch
 from ccp_dml.cli import main
 from ccp_dml.foundation.checkpoint import load_weights
 from ccp_dml.functional.retrieval import retrieval_scores
+from ccp_dml.runs import scoring
+from ccp_dml.runs.datasets import build_data
 
 
 def test_evaluate_repeats_the_scores_of_the_run(trained_runs, capsys):
@@ -39,6 +42,18 @@ def test_several_runs_are_separated_and_concatenated(trained_runs, features, cap
     joined = joined / joined.norm(dim=1, keepdim=True).clamp(min=1)
     expected = retrieval_scores(joined, torch.from_numpy(data["labels"][test]))
     assert scores["concatenated"]["map_at_r"] == pytest.approx(expected.map_at_r, abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_scores_on_incomplete_data_are_marked(trained_runs, capsys, monkeypatch, count):
+    short = "not CUB-200-2011 as published: test has 5,921 images of 100 classes instead of 5,924 of 100"
+    monkeypatch.setattr(scoring, "build_data", lambda data: replace(build_data(data), incomplete=(short,)))
+    runs = [str(run) for run in trained_runs[:count]]
+    capsys.readouterr()
+    assert main(["evaluate", *runs]) == 0
+    assert f"Incomplete data: {short}." in " ".join(capsys.readouterr().out.split())
+    assert main(["evaluate", *runs, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["incomplete"] == [short]
 
 
 def test_evaluate_shows_a_table_to_people(trained_runs, capsys):

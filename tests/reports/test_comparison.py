@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 from ccp_dml.records.run_folder import RunFolder, read_runs
-from ccp_dml.reports.comparison import compare, different_data, differing_settings, group_by_method, verdicts
+from ccp_dml.reports.comparison import compare, different_data, differing_settings, group_by_method, verdicts, winner
 from ccp_dml.reports.sections.overview import comparison
 from ccp_dml.reports.words import percent
 
@@ -137,6 +137,47 @@ def test_a_difference_that_chance_explains_is_none(folds: Callable[..., list[Run
     assert not any(row.scores["map_at_r"].is_bold for row in compare(runs))
 
 
+def test_only_who_is_clearly_above_every_other_method_wins(folds: Callable[..., list[RunFolder]]) -> None:
+    """Both methods are clearly above the first, and level with one another."""
+    plain, level = folds("c2", 0.30, 0.40, 0.50), folds("c1", 0.42, 0.499, 0.61)
+    best, ahead = folds("ms", 0.41, 0.511, 0.612), folds("triplet", 0.51, 0.611, 0.712)
+    runs = [*plain, *level, *best]
+    assert [verdict.endswith(": better.") for verdict in verdicts(runs)] == [True, True]
+    assert winner(runs).startswith(
+        "No clear winner in MAP@R. ms/fold0 and 2 more against c1/fold0 and 2 more, the second: +0.13 points"
+    )
+    assert comparison(runs).content["verdicts"][0] == winner(runs)
+    assert not any(row.scores["map_at_r"].is_bold for row in compare(runs))
+    assert winner([*plain, *level, *ahead]).startswith("triplet/fold0 and 2 more wins in MAP@R. ")
+    assert [row.scores["map_at_r"].is_bold for row in compare([*plain, *level, *ahead])] == [False] * 8 + [True]
+    assert winner([*plain, *level]) is None, "the verdict says it"
+    assert winner([*plain, *level[1:], *ahead]) is None, "a method lacks a fold that others have"
+
+
+def test_the_first_method_can_win_too(folds: Callable[..., list[RunFolder]]) -> None:
+    rows = compare([*folds("c2", 0.32, 0.425, 0.515), *folds("ms", 0.30, 0.40, 0.50)])
+    assert [row.scores["map_at_r"].is_bold for row in rows] == [False, False, True, False, False, False]
+
+
+def test_runs_that_the_test_classes_chose_are_not_compared_with_others(
+    folds: Callable[..., list[RunFolder]],
+) -> None:
+    honest, chosen = folds("c2", 0.30, 0.40, 0.50), folds("ms", 0.40, 0.50, 0.601)
+    chosen = [
+        replace(run, config={**run.config, "protocol": {**run.config["protocol"], "select_on": "test"}})
+        for run in chosen
+    ]
+    assert verdicts([*honest, *chosen])[0].endswith(
+        "MAP@R: only one of the two was selected on the test classes themselves, so that nothing can be compared in "
+        "pairs."
+    )
+    scores = [row.scores["map_at_r"] for row in compare([*honest, *chosen])]
+    assert not any(score.is_bold or score.gain is not None for score in scores)
+    assert comparison([honest[0], chosen[0]]).content["best"] is None
+    assert comparison([honest[0], chosen[0]]).content["tested_on"] == "the test half"
+    assert comparison(chosen).content["tested_on"] == "test classes"
+
+
 def test_runs_of_other_seeds_are_no_pairs(folds: Callable[..., list[RunFolder]]) -> None:
     runs = [*folds("c2", 0.30), *folds("ms", 0.34, seed=1)]
     assert verdicts(runs)[0].endswith("no runs of equal fold and seed, so that nothing can be compared in pairs.")
@@ -191,6 +232,23 @@ def test_runs_of_a_method_on_different_data_are_not_one_method(folds: Callable[.
     first, second = folds("c2", 0.3, 0.4)
     assert len(group_by_method([on(first, "1", path="a"), on(second, "2", path="b")])) == 2
     assert len(group_by_method([on(first, "1", path="a"), on(second, "1", path="b")])) == 1  # moved to another machine
+
+
+def test_runs_that_began_with_other_weights_are_not_one_method(folds: Callable[..., list[RunFolder]]) -> None:
+    """Of equal fold and seed, the one would else take the place of the other in silence."""
+
+    def began(run: RunFolder, weights: str, digest: str | None = None) -> RunFolder:
+        known = {} if digest is None else {"frozen_backbone": digest}
+        return replace(run, config={**run.config, "model": {"weights": weights}}, environment=known)
+
+    (run,), (other,) = folds("c2", 0.3), folds("c2-again", 0.4)
+    other = replace(other, config=run.config)
+    runs = [began(run, "here/a.safetensors"), began(other, "here/b.safetensors")]
+    assert len(group_by_method(runs)) == 2
+    assert "+10.00 points in one pair" in verdicts(runs)[0]
+    assert len(group_by_method([began(run, "here/a.safetensors"), began(other, "there/a.safetensors")])) == 1
+    assert len(group_by_method([began(run, "a", "1"), began(other, "a", "2")])) == 2, "the file was replaced"
+    assert len(group_by_method([began(run, "a", "1"), began(other, "b", "1")])) == 1, "the file was renamed"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from ccp_dml.evaluation import PairedDifference
 from ccp_dml.reports import words
-from ccp_dml.reports.words import rate
+from ccp_dml.reports.words import difference_text, rate
 
 
 @pytest.mark.parametrize(
@@ -76,3 +77,16 @@ def test_the_method_is_told_in_words(settings: dict[str, Any], text: str) -> Non
 
 def test_one_is_no_plural() -> None:
     assert [words.counted(number, "step") for number in (0, 1, 1200)] == ["0 steps", "1 step", "1,200 steps"]
+
+
+@pytest.mark.parametrize(
+    ("difference", "text"),
+    [
+        (PairedDifference(0.02, (0.01, 0.03), 4), "+2.00 points, 95 % interval +1.00 to +3.00 (Student's t over 4"),
+        (PairedDifference(2e-5, (1e-5, 3e-5), 4), "+0.002 points, 95 % interval +0.001 to +0.003 (Student's t over 4"),
+        (PairedDifference(2e-5, (-1e-5, 5e-5), 4), "+0.00 points, 95 % interval -0.00 to +0.01 (Student's t over 4"),
+        (PairedDifference(0.0, (0.0, 0.0), 4), "the same scores in each of 4 pairs of runs"),
+    ],
+)
+def test_an_interval_that_excludes_zero_is_seen_to(difference: PairedDifference, text: str) -> None:
+    assert difference_text(difference).startswith(text)

@@ -43,6 +43,10 @@ def test_a_study_that_is_not_finished_concludes_from_what_there_is(ask, tmp_path
     execute(first, LocalRunner())
     found = concluded(request, tmp_path)
     assert found.notes == ["1 of 4 runs are not finished; the same command goes on."]
+    steps = [one["steps"] for one in results(plan, method="c2")]
+    assert "From 8 to 12 images in a batch: without CCP " in found.paragraph
+    assert steps[0] == steps[1], "so that larger batches saw more images"
+    assert f"the runs saw {8 * steps[0]} images in batches of 8 and {12 * steps[1]} in those of 12." in found.paragraph
     without, with_ccp = found.figures[0].panels[0].lines
     assert (without.x, with_ccp.x) == ([8, 12], [8])
     assert without.y == pytest.approx([100 * one["test"]["map_at_r"] for one in results(plan, method="c2")])

@@ -1,5 +1,6 @@
 """Before and after training: the numbers are those of the networks, and nothing is measured twice."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from support.small_studies import carry_out, concluded, planned
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.checkpoint import load_note, load_weights, save_weights
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
 from ccp_dml.records.layout import geometry_file
 from ccp_dml.runs.build import build_network
@@ -68,12 +70,27 @@ def test_a_run_that_was_trained_again_is_measured_again(ask, tmp_path):
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_network_is_measured_on_the_data_that_it_was_trained_with(ask, tmp_path):
+@pytest.mark.parametrize("state", ["c2", geometry.BEFORE])
+def test_a_network_is_measured_on_the_data_that_it_was_trained_with(ask, tmp_path, state):
     request = ask("geometry", *SMALL)
     carry_out(request, tmp_path)
-    geometry_file(tmp_path, "c2", 0).unlink()
+    geometry_file(tmp_path, state, 0).unlink()
     file = Path(planned(request, tmp_path).runs[0].run.config.data.path)
     arrays = dict(np.load(file))
     np.savez(file, **{**arrays, "features": arrays["features"] + 1})
     with pytest.raises(UserError, match="are not those"):
         carry_out(request, tmp_path)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_what_was_measured_of_another_run_or_of_none_that_is_named_is_not_told(ask, tmp_path):
+    request = ask("geometry", *SMALL)
+    carry_out(request, tmp_path)
+    for method, note in (("c2", {"result": "of another run"}), ("c2-ccp", {"result": None})):
+        file = geometry_file(tmp_path, method, 0)
+        written = {**json.loads(load_note(file)), **note}
+        known = {key: value for key, value in written.items() if value is not None}
+        save_weights(file, load_weights(file), json.dumps(known))
+    assert {row["method"] for row in concluded(request, tmp_path).rows} == {geometry.BEFORE}
+    assert carry_out(request, tmp_path) == ["measuring c2, repeat 0", "measuring c2-ccp, repeat 0"]
+    assert {row["method"] for row in concluded(request, tmp_path).rows} == {geometry.BEFORE, "c2", "c2-ccp"}

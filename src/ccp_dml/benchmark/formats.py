@@ -12,7 +12,7 @@ from ccp_dml.records import layout
 from ccp_dml.records.benchmark_table import BenchmarkTable, Cell, TableRow, write_table
 from ccp_dml.reports.words import MISSING, percent
 
-BOLD = "Bold: the best of its column, and better than its baseline by more than chance explains."
+BOLD = "Bold: the best of its column, and better than every other method by more than chance explains."
 
 
 def write_tables(folder: Path, table: BenchmarkTable) -> None:

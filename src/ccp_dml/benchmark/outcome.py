@@ -12,13 +12,19 @@ from ccp_dml.benchmark.protocols import ensemble_scores
 from ccp_dml.benchmark.request import BenchmarkRun
 from ccp_dml.benchmark.results import ResultRow, write_results
 from ccp_dml.benchmark.table import build_table
+from ccp_dml.config.layers import flatten
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.plans.plan import incomplete_data, state_of
 from ccp_dml.plans.rehearsal import runs_of_loss_alone
 from ccp_dml.records.benchmark_folder import BenchmarkRequest
 from ccp_dml.records.benchmark_table import BenchmarkTable, EvaluationSetting
+from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_DATA_ARE
 from ccp_dml.records.run_folder import read_result
+from ccp_dml.reports.words import setting
+
+ALIKE = frozenset({"train.max_steps", "train.evaluate_every", "train.patience"})
+"""Keys besides those of data and network that a fair comparison has in common."""
 
 MLRC_METRICS = tuple(reversed(SCORE_TITLES))  # as the paper lists them
 
@@ -33,7 +39,12 @@ def write_outcome(request: BenchmarkRequest, planned: Sequence[BenchmarkRun], fo
         methods,
         title=request.title,
         paper_dataset=request.paper if config.data.name != request.paper else None,
-        notes=[*incomplete_data(runs), *runs_of_loss_alone(runs), *missing_runs(planned, methods)],
+        notes=[
+            *unlike_trainings(planned),
+            *incomplete_data(runs),
+            *runs_of_loss_alone(runs),
+            *missing_runs(planned, methods),
+        ],
     )
     write_results(folder, results)
     if not results:
@@ -105,6 +116,26 @@ def shown_metrics(test: dict[str, Any], setting: EvaluationSetting) -> dict[str,
 
 def finished(planned: Sequence[BenchmarkRun]) -> list[BenchmarkRun]:
     return [one for one in planned if state_of(one.run.folder).state == "done"]
+
+
+def unlike_trainings(planned: Sequence[BenchmarkRun]) -> list[str]:
+    """Say what methods do not have in common that is no part of a method: steps, images in a step, network, images.
+
+    Some recipes bring a batch of their own, and a method's file may set anything.
+    """
+    conditions: dict[str, dict[str, list[str]]] = {}  # of what: value -> methods
+    for method, config in {one.method: one.run.config for one in planned}.items():
+        images = config.train.classes_per_batch * config.train.images_per_class
+        values = {"the number of images in a step": images, **dict(flatten(config.as_tables()))}
+        for key, value in values.items():
+            if key in ALIKE or key.startswith(("data.", "model.")) or " " in key:
+                conditions.setdefault(key, {}).setdefault(setting(value), []).append(method)
+    notes = []
+    for key, methods in conditions.items():
+        if len(methods) > 1 and key not in HOW_IT_RUNS | WHERE_DATA_ARE:
+            told = "; ".join(f"{value} with {', '.join(own)}" for value, own in methods.items())
+            notes.append(f"Not trained alike: {key} is {told}.")
+    return notes
 
 
 def missing_runs(planned: Sequence[BenchmarkRun], methods: Sequence[str]) -> list[str]:

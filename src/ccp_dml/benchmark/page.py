@@ -8,18 +8,19 @@ from typing import Any
 from urllib.parse import quote
 
 from ccp_dml.benchmark.formats import own_score, paper_and_gap, runs_of
+from ccp_dml.benchmark.table import HEADLINE, best_of
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.foundation.files import write_text
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_folder import BenchmarkFolder
-from ccp_dml.records.benchmark_table import BenchmarkTable, Cell, TableRow
+from ccp_dml.records.benchmark_table import BenchmarkTable
 from ccp_dml.records.run_folder import RunFolder, number
 from ccp_dml.reports.figures.figure import Line, Lines
 from ccp_dml.reports.figures.page_chart import draw
 from ccp_dml.reports.page import fill, page_file
 from ccp_dml.reports.sections.cost import Cost, cost_table
 from ccp_dml.reports.sections.section import Section, present
-from ccp_dml.reports.words import difference_text
+from ccp_dml.reports.words import lead_text, tested_on
 
 
 def write_benchmark_report(benchmark: BenchmarkFolder, out: Path, *, force: bool = False) -> Path:
@@ -44,7 +45,7 @@ def outcome(benchmark: BenchmarkFolder) -> Section:
         "table": benchmark.table,
         "headline": None if benchmark.table is None else headline(benchmark.table),
         "is_outdated": is_outdated(benchmark),
-        "tested_on": "test classes" if any(row.is_marked for row in rows) else "unseen classes",
+        "tested_on": "test classes" if any(row.is_marked for row in rows) else tested_on(list(benchmark.runs.values())),
         "finished": finished,
         "runs": len(benchmark.runs),
         "command": benchmark.command(),
@@ -70,41 +71,28 @@ def is_outdated(benchmark: BenchmarkFolder) -> bool:
 
 
 def headline(table: BenchmarkTable) -> dict[str, Any] | None:
-    """Find the best method by MAP@R, and say whether chance may explain that.
+    """Find the best method by MAP@R, and say whether its lead over the second is more than paired runs differ by.
 
-    Of the columns in which all methods have equally many runs, it is the last one with several pairs, else the last.
+    Of the columns in which all methods have the same runs, it is the last one with several pairs, else the last.
     None where there is none: methods some of whose runs failed, or that embed in other dimensions, cannot be compared.
     """
-    rows = [row for row in table.rows if any(row.cells)]  # a method that failed altogether is in the notes
-    columns = [
-        (column, cells)
-        for place, column in enumerate(table.columns)
-        if column.metric == "map_at_r"
-        and len(cells := [cell for row in rows if (cell := row.cells[place]) is not None]) == len(rows)
-        and len({cell.score.n for cell in cells}) == 1
-    ]
-    if not columns or len(rows) < 2:
+    rows = {row.method: row for row in table.rows if any(row.cells)}  # a method that failed is in the notes
+    columns = []
+    for place, column in enumerate(table.columns):
+        cells = {method: cell for method, row in rows.items() if (cell := row.cells[place]) is not None}
+        best = best_of(cells)
+        if column.metric == HEADLINE and len(cells) == len(rows) and best is not None:
+            columns.append((column, best, cells[best]))
+    if not columns:
         return None
-    told = [one for one in columns if one[1][0].score.n > 1]
-    column, cells = (told or columns)[-1]
-    row, cell = next((row, cell) for row, cell in zip(rows, cells, strict=True) if cell.is_best)
-    if cell.difference is not None:
-        verdict = f"Against {cell.baseline}: {difference_text(cell.difference)}."
-    else:
-        verdict = against_others(row.method, rows, cells)
-    return {"method": row.label, "group": column.group, "score": own_score(cell), "verdict": verdict}
-
-
-def against_others(best: str, rows: Sequence[TableRow], cells: Sequence[Cell]) -> str:
-    """Say which methods are clearly worse than the `best`, which is their baseline, and which are not."""
-    found: dict[bool, list[str]] = {True: [], False: []}
-    for row, cell in zip(rows, cells, strict=True):
-        if cell.difference is not None and cell.baseline == best:
-            found[cell.difference.is_clear].append(row.label)
-    clear, unclear = (", ".join(names) for names in found.values())
-    said = [f"In pairs of equal fold and seed, {clear} is clearly worse." if clear else ""]
-    said += [f"No clear difference to {unclear}." if unclear else ""]
-    return " ".join(filter(None, said))
+    column, best, cell = ([one for one in columns if one[2].score.n > 1] or columns)[-1]
+    return {
+        "method": rows[best].label,
+        "is_winner": cell.is_bold,
+        "group": column.group,
+        "score": own_score(cell),
+        "verdict": "" if cell.lead is None else lead_text(best, cell.lead),
+    }
 
 
 def curves(benchmark: BenchmarkFolder) -> Section | None:

@@ -20,12 +20,13 @@ from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
 from ccp_dml.records.logbook import WHAT_IS_TESTED
 from ccp_dml.runs.scoring import concatenate, score_embeddings
 
-SHARED = (*WHAT_IS_TESTED, "protocol.folds", "protocol.fold", "protocol.hold_out", "run.seed")
-"""Keys that all methods have in common: tables compare them in pairs of runs with equal data, fold and seed."""
+HOW_IT_IS_SELECTED = ("protocol.folds", "protocol.fold", "protocol.hold_out", "protocol.select_on")
+SHARED = (*WHAT_IS_TESTED, *HOW_IT_IS_SELECTED, "run.seed")
+"""Keys that all methods have in common: tables compare them in pairs of equal data, fold, selection and seed."""
 
 
 def refuse_other_pairs(request: BenchmarkRequest) -> None:
-    """Raise if methods would be tested on different classes, or trained with different folds or seeds."""
+    """Raise if methods would be tested on different classes, or trained with different folds, selection or seeds."""
     found = {}
     for method in request.methods:
         settings = dict(flatten(resolve([request.data, method], request.settings).config.as_tables()))
@@ -37,8 +38,8 @@ def refuse_other_pairs(request: BenchmarkRequest) -> None:
             if found[own][key] != found[other][key]:
                 raise UserError(
                     f"--methods: in {own} {key} is {found[own][key]}, in {other} it is {found[other][key]}, so that "
-                    "their runs are no pairs of equal data, fold and seed; take it out of the method's file, and give "
-                    f"it to all methods with --set {key}=VALUE if it is meant."
+                    "their runs are no pairs of equal data, fold, selection and seed; take it out of the method's "
+                    f"file, and give it to all methods with --set {key}=VALUE if it is meant."
                 )
 
 

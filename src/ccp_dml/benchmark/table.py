@@ -1,13 +1,13 @@
 """Build the table of a benchmark: a row per method, mean and spread of each score, and the paper's score beside it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ccp_dml.benchmark import paper
 from ccp_dml.benchmark.results import ResultRow, select
 from ccp_dml.config.recipes import loss_of
-from ccp_dml.evaluation import paired_difference, spread
+from ccp_dml.evaluation import lead_over, paired_difference, spread
 from ccp_dml.records.benchmark_table import SETTING_NAMES, BenchmarkTable, Cell, Column, TableRow
-from ccp_dml.reports.words import SELECTED_ON_TEST, difference_text
+from ccp_dml.reports.words import SELECTED_ON_TEST, difference_text, winner_text
 
 HEADLINE = "map_at_r"
 
@@ -49,7 +49,9 @@ def build_table(
         baseline = baseline_of(method, with_results)
         difference = None if baseline is None else paired_difference(pairs(method, column), pairs(baseline, column))
         is_best = len(found_in[column]) > 1 and score.mean == max(found_in[column])  # alone, it is compared with none
-        return Cell(score, published, is_best, None if difference is None else baseline, difference)
+        rivals = (other for other, place in scores if place == column)
+        lead = lead_over(method, {other: pairs(other, column) for other in rivals}) if is_best else None
+        return Cell(score, published, is_best, None if difference is None else baseline, difference, lead)
 
     rows = [
         TableRow(
@@ -59,7 +61,7 @@ def build_table(
         )
         for method in methods
     ]
-    known = [*comparisons(columns, rows), *table_notes(rows, results, paper_dataset), *notes]
+    known = [*winners(columns, rows), *comparisons(columns, rows), *table_notes(rows, results, paper_dataset), *notes]
     return BenchmarkTable(title, columns, rows, known)
 
 
@@ -82,6 +84,26 @@ def comparisons(columns: Sequence[Column], rows: Sequence[TableRow]) -> list[str
     return found
 
 
+def winners(columns: Sequence[Column], rows: Sequence[TableRow]) -> list[str]:
+    """Say of each column of MAP@R, in a sentence, whether anybody wins it; of two methods `comparisons` says so."""
+    found = []
+    for place, column in enumerate(columns):
+        cells = {row.method: cell for row in rows if (cell := row.cells[place]) is not None}
+        best = best_of(cells) if column.metric == HEADLINE and len(cells) > 2 else None
+        if best is not None and (lead := cells[best].lead) is not None:
+            found.append(winner_text(best, lead, f"{column.title} ({column.group})"))
+    return found
+
+
+def best_of(cells: Mapping[str, Cell]) -> str | None:
+    """Find the method with the highest mean; None where methods lack runs that others have, which may be easy ones."""
+    best = next((method for method, cell in cells.items() if cell.is_best), None)
+    if best is None or (lead := cells[best].lead) is None or len({cell.score.n for cell in cells.values()}) > 1:
+        return None
+    has_pairs = lead.difference is not None and lead.difference.pairs == cells[best].score.n
+    return best if has_pairs else None
+
+
 def table_notes(rows: Sequence[TableRow], results: Sequence[ResultRow], paper_dataset: str | None) -> list[str]:
     """Say what a reader must know before comparing with the paper."""
     notes = [SELECTED_ON_TEST] if any(row.is_marked for row in rows) else []
@@ -94,7 +116,7 @@ def table_notes(rows: Sequence[TableRow], results: Sequence[ResultRow], paper_da
     setups = dict.fromkeys((row.backbone, row.image_size, row.setting) for row in results)
     for backbone, image_size, setting in dict.fromkeys(setups):
         theirs = paper.paper_backbone(backbone, setting)
-        ours = backbone if image_size is None else f"{backbone} at {image_size} px"
+        ours = "given features" if image_size is None else f"{backbone} at {image_size} px"
         if backbone.partition(".")[0] != theirs or image_size != paper.IMAGE_SIZE:
             note = f"Here {ours}, in the paper {paper.BACKBONES[theirs]} at {paper.IMAGE_SIZE} px."
             notes += [note] if note not in notes else []

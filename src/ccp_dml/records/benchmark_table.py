@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from ccp_dml.errors import UserError, first_line
-from ccp_dml.evaluation import SCORE_TITLES, PairedDifference, Spread
+from ccp_dml.evaluation import SCORE_TITLES, Lead, PairedDifference, Spread
 from ccp_dml.foundation.files import from_json, write_json
 from ccp_dml.records import layout
 
@@ -47,14 +47,15 @@ class Cell:
     score: Spread
     paper: float | None
     is_best: bool  # the highest mean of its column
-    # Tables of earlier versions lack these two.
+    # Tables of earlier versions lack these.
     baseline: str | None = None  # the method that it is compared with, in runs of equal fold and seed
     difference: PairedDifference | None = None  # to the baseline
+    lead: Lead | None = None  # None: it is not the best
 
     @property
     def is_bold(self) -> bool:
-        """Tell whether it is the best of its column, and better than its baseline by more than chance explains."""
-        return self.is_best and self.difference is not None and self.difference.is_clear and self.difference.mean > 0
+        """Tell whether it is the best of its column, and better than every other by more than chance explains."""
+        return self.is_best and self.lead is not None and self.lead.is_clear
 
     @property
     def gap(self) -> float | None:

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from ccp_dml.config.readers import reads
 from ccp_dml.config.schema import Config, DataConfig
-from ccp_dml.evaluation import SCORE_TITLES, PairedDifference, paired_difference
+from ccp_dml.evaluation import SCORE_TITLES, PairedDifference, lead_over, paired_difference
 from ccp_dml.records.logbook import HOW_IT_RUNS, WHAT_IS_TESTED, WHERE_FILES_ARE, without_later
 from ccp_dml.records.run_folder import RunFolder, run_labels
-from ccp_dml.reports.words import data_text, difference_text, setting
+from ccp_dml.reports.words import data_text, difference_text, setting, winner_text
 
 NOT_THE_METHOD = HOW_IT_RUNS | WHERE_FILES_ARE | {"run.seed", "protocol.fold", "run.map_points"}
 
@@ -20,7 +22,7 @@ class ComparedScore:
 
     value: float | None
     is_best: bool  # of the runs that were tested on the first run's data
-    is_bold: bool  # the best, and better than the first run's method by more than chance explains
+    is_bold: bool  # the best, and its method is better than every other by more than chance explains
     gain: float | None  # over the first method's run of equal fold and seed; None where there is none but this run
     relative_gain: float | None  # the gain as a share of that run's score
 
@@ -48,19 +50,25 @@ def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
     halves = halves_of(runs)
     methods = group_by_method(runs)
     clear = {
-        key: {place for method in methods[1:] if is_clearly_better(method, methods[0], key) for place in method.places}
+        key: {place for method in methods if is_clearly_best(method, methods, key) for place in method.places}
         for key in SCORE_TITLES
     }
-    partners = {pair_of(runs[place]): place for place in reversed(methods[0].places)}
+    partners = {(pair_of(runs[place]), selected_on_test(runs[place])): place for place in reversed(methods[0].places)}
     return [
         ComparedRun(
             run=run,
             label=label,
             scores={
-                key: _compared(values[key], halves, position, partners.get(pair_of(run)), position in clear[key])
+                key: _compared(
+                    values[key],
+                    halves,
+                    position,
+                    partners.get((pair_of(run), selected_on_test(run))),
+                    position in clear[key],
+                )
                 for key in SCORE_TITLES
             },
-            is_marked=run.settings().get("protocol.select_on") == "test",
+            is_marked=selected_on_test(run),
         )
         for position, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True))
     ]
@@ -158,6 +166,11 @@ class Method:
         return {pair: value for pair, value in known if value is not None}
 
 
+def selected_on_test(run: RunFolder) -> bool:
+    """Tell whether the test classes themselves chose the run's best evaluation, which every table must say (D28)."""
+    return bool(run.settings().get("protocol.select_on") == "test")
+
+
 def pair_of(run: RunFolder) -> tuple[Any, Any]:
     """Tell what runs have in common that are compared as a pair: fold and seed."""
     settings = run.settings()
@@ -167,13 +180,14 @@ def pair_of(run: RunFolder) -> tuple[Any, Any]:
 def group_by_method(runs: Sequence[RunFolder]) -> list[Method]:
     """Put runs together that differ in fold, seed and machine alone, in the order of their first runs.
 
-    Files may lie elsewhere on another machine: the data count, not their place. A run of an earlier version lacks later
-    settings; it belongs to those that have what it did then.
+    Files may lie elsewhere on another machine: data and weights count, not their place. A run of an earlier version
+    lacks later settings; it belongs to those that have what it did then.
     """
     labels = run_labels(runs)
     groups: dict[tuple[int, str], list[int]] = {}
     for place, (run, half) in enumerate(zip(runs, halves_of(runs), strict=True)):
         settings = {key: value for key, value in without_later(run.settings()).items() if key not in NOT_THE_METHOD}
+        settings["model.weights"] = _first_weights(run)
         groups.setdefault((half, repr(sorted(settings.items()))), []).append(place)
     return [
         Method(
@@ -186,16 +200,33 @@ def group_by_method(runs: Sequence[RunFolder]) -> list[Method]:
     ]
 
 
+def _first_weights(run: RunFolder) -> str:
+    """Tell which weights the backbone began with: by their digest where it was recorded, else by the file's name."""
+    file = run.settings().get("model.weights")
+    return str(run.environment.get("frozen_backbone") or (Path(file).name if file else ""))
+
+
+def why_no_pairs(method: Method, other: Method) -> str | None:
+    """Say why runs of two methods are no pairs, whatever their folds and seeds; None if they may be."""
+    if method.half != other.half:
+        return "tested on different data"
+    if selected_on_test(method.runs[0]) != selected_on_test(other.runs[0]):
+        return "only one of the two was selected on the test classes themselves"
+    return None
+
+
 def difference_between(method: Method, baseline: Method, key: str) -> PairedDifference | None:
-    """Compare runs of equal fold and seed; None where there are none, or where they were tested on other data."""
-    if method.half != baseline.half:
+    """Compare runs of equal fold and seed; None where there are none, or where they were tested or selected unlike."""
+    if why_no_pairs(method, baseline) is not None:
         return None
     return paired_difference(method.scores(key), baseline.scores(key))
 
 
-def is_clearly_better(method: Method, baseline: Method, key: str) -> bool:
-    difference = difference_between(method, baseline, key)
-    return difference is not None and difference.is_clear and difference.mean > 0
+def is_clearly_best(method: Method, methods: Sequence[Method], key: str) -> bool:
+    """Tell whether a method is better than each of the others by more than chance explains; False if it is alone."""
+    others = [other for other in methods if other.places != method.places and other.half == method.half]
+    gaps = [difference_between(method, other, key) for other in others if other.scores(key)]
+    return bool(gaps) and all(gap is not None and gap.is_clear and gap.mean > 0 for gap in gaps)
 
 
 def verdicts(runs: Sequence[RunFolder], key: str = "map_at_r") -> list[str]:
@@ -208,9 +239,28 @@ def verdicts(runs: Sequence[RunFolder], key: str = "map_at_r") -> list[str]:
         if difference is not None:
             found.append(f"{what}: {difference_text(difference)}.")
         elif method.scores(key) and baseline.scores(key):
-            reason = "no runs of equal fold and seed" if method.half == baseline.half else "tested on different data"
+            reason = why_no_pairs(method, baseline) or "no runs of equal fold and seed"
             found.append(f"{what}: {reason}, so that nothing can be compared in pairs.")
     return found
+
+
+def winner(runs: Sequence[RunFolder], key: str = "map_at_r") -> str | None:
+    """Say which of at least three methods wins, or that none does; of two, `verdicts` says all.
+
+    None where methods lack runs that others have, which may be the easy ones.
+    """
+    methods = {method.label: method for method in group_by_method(runs) if method.scores(key)}
+    scores = {label: method.scores(key) for label, method in methods.items()}
+    first = next(iter(methods.values()), None)
+    is_fair = all(
+        why_no_pairs(method, first) is None and method.scores(key).keys() == first.scores(key).keys()
+        for method in methods.values()
+        if first is not None
+    )
+    if len(methods) < 3 or not is_fair:
+        return None
+    best = max(scores, key=lambda label: mean(scores[label].values()))
+    return winner_text(best, lead_over(best, scores), SCORE_TITLES[key])
 
 
 def _compared(

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.comparison import ComparedRun, compare, different_data, verdicts
+from ccp_dml.reports.comparison import ComparedRun, compare, different_data, verdicts, winner
 from ccp_dml.reports.gain import raw_name
 from ccp_dml.reports.words import SELECTED_ON_TEST, count, percent, tested_on
 
@@ -24,6 +24,7 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
     if halves := different_data(runs):
         lines.append(f"Different data: {'; '.join(halves)}. Only scores on the same data can be compared.")
     lines += verdicts(runs) if len(runs) > 1 else []
+    lines += [text for text in [winner(runs)] if text is not None]
     caption = Text("\n".join(lines)) if lines else None  # Text, as labels are names, not markup
     table = _score_table(f"Scores on {tested_on(runs)} (%)", "run", "steps", "problems", caption=caption)
     if len(runs) > 1:
@@ -48,7 +49,9 @@ def marks(row: ComparedRun) -> str:
 def evaluation_table(scores: dict[str, Any]) -> Table:
     """List what `evaluate_runs` returned: each run and, for several, their mean and their ensemble."""
     is_marked = {name: row.get("selected_on") == "test" for name, row in scores["runs"].items()}
-    caption = Text(SELECTED_ON_TEST) if any(is_marked.values()) else None
+    lines = [SELECTED_ON_TEST] if any(is_marked.values()) else []
+    lines += [f"Incomplete data: {text}." for text in scores.get("incomplete", ())]
+    caption = Text("\n".join(lines)) if lines else None
     table = _score_table("Scores on the test half (%)", "run", "queries", caption=caption)
     for name, row in scores["runs"].items():
         label = Text(name + (" *" if is_marked[name] else ""))

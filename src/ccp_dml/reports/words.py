@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ccp_dml.evaluation import PairedDifference
+from ccp_dml.evaluation import Lead, PairedDifference
 from ccp_dml.records.run_folder import RunFolder, embedded_picture
 from ccp_dml.reports.figures.palette import colour_name
 
@@ -76,13 +76,19 @@ def decimals(value: float | None, digits: int) -> str:
     return MISSING if value is None else f"{value:.{digits}f}"
 
 
+def tests_on_trained(run: RunFolder) -> bool:
+    """Tell whether a run learned from some of its test classes, as the split of a file may have it."""
+    classes = run.classes or {}
+    return bool(set(classes.get("learned") or ()) & set(classes.get("test") or ()))
+
+
 def tested_on(runs: Sequence[RunFolder]) -> str:
-    """Name what the test scores of runs are about: unseen classes, unless some of the test classes also trained."""
+    """Name what the test scores of runs are about: unseen classes, unless some of them also trained or selected."""
 
     def name(run: RunFolder) -> str:
-        classes = run.classes or {}
-        shared = set(classes.get("learned") or ()) & set(classes.get("test") or ())
-        return "new images of classes that trained" if shared else "unseen classes"
+        if run.settings().get("protocol.select_on") == "test":
+            return "test classes"
+        return "new images of classes that trained" if tests_on_trained(run) else "unseen classes"
 
     names = {name(run) for run in runs}
     return names.pop() if len(names) == 1 else "the test half"
@@ -137,12 +143,33 @@ def data_text(settings: Mapping[str, Any]) -> str:
 
 def difference_text(difference: PairedDifference) -> str:
     """Say, in a clause, what a method has over another, and whether that is more than chance explains."""
-    points = f"{100 * difference.mean:+.2f} points"
     if difference.interval is None:
-        return f"{points} in one pair of runs, which tells nothing about chance"
-    low, high = (f"{100 * bound:+.2f}" for bound in difference.interval)
+        return f"{100 * difference.mean:+.2f} points in one pair of runs, which tells nothing about chance"
+    if difference.interval == (0.0, 0.0):  # as of CCP that never chose new proxies, and one proxy problem
+        return f"the same scores in each of {difference.pairs} pairs of runs"
+    nearest = min(100 * abs(bound) for bound in difference.interval)
+    digits = next((digits for digits in range(2, 6) if round(nearest, digits)), 2) if difference.is_clear else 2
+    points = f"{100 * difference.mean:+.{digits}f} points"
+    low, high = (f"{100 * bound:+.{digits}f}" for bound in difference.interval)
     verdict = ("better" if difference.mean > 0 else "worse") if difference.is_clear else "no clear difference"
     return f"{points}, 95 % interval {low} to {high} (Student's t over {difference.pairs} pairs): {verdict}"
+
+
+def lead_text(best: str, lead: Lead) -> str:
+    """Say in a sentence what the best method has over the second, and whom else it is not clearly above."""
+    what = f"{best} against {lead.second}, the second"
+    if lead.difference is None:
+        return f"{what}: no runs of equal fold and seed, so that nothing can be compared in pairs."
+    is_told = lead.difference.interval is not None  # else nothing is known of any of them
+    others = [method for method in lead.level_with if method != lead.second and is_told]
+    besides = f"; nor is it clearly above {', '.join(others)}" if others else ""
+    return f"{what}: {difference_text(lead.difference)}{besides}."
+
+
+def winner_text(best: str, lead: Lead, where: str) -> str:
+    """Say whether the best method wins: whether its lead over every other is more than paired runs differ by."""
+    first = f"{best} wins in {where}." if lead.is_clear else f"No clear winner in {where}."
+    return f"{first} {lead_text(best, lead)}"
 
 
 FILTERS = {

@@ -71,10 +71,12 @@ def evaluate_runs(
             raise UserError(f"{name} was trained without test classes: no score can be measured on it.")
     load_data = remember_last(build_data)  # runs may see the same images at different sizes
     frozen, embedded = FrozenFeatures(), {}
+    incomplete: dict[str, None] = {}  # in the order found, each once
     for name, (book, config) in runs.items():
         book.pin_backbone(frozen.backbone_digest(config))
         halves = load_data(config.data)
         book.pin_data(halves.digest)  # with other classes, learned ones might be in the test half
+        incomplete |= dict.fromkeys(halves.incomplete)
         seen = frozen.test_inputs(config, halves.test, watcher)
         embedded[name] = embed_test(config, load_network(book, config, seen), seen)
         for note in book.notes:
@@ -89,10 +91,12 @@ def evaluate_runs(
         name: {**score_embeddings(parts, recall_at), "selected_on": selected_on[name]}
         for name, parts in embedded.items()
     }
+    known = {"incomplete": list(incomplete)} if incomplete else {}  # every table must say so
     if len(runs) == 1:
-        return {"runs": scores, **next(iter(scores.values()))}
+        return {"runs": scores, **next(iter(scores.values())), **known}
     return {
         "runs": scores,
+        **known,
         "separated": {name: asdict(spread([run[name] for run in scores.values()])) for name in SCORES},
         "concatenated": score_embeddings(concatenate(list(embedded.values())), recall_at),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 
 from pydantic import Field
 
@@ -105,7 +106,20 @@ def sentences(loss: str, runs: Sequence[FinishedRun], sizes: Sequence[int]) -> l
         if grown is not None:
             growth.append(f"{label} {difference_text(grown)}")
     parts = [f"{loss}: what CCP adds to MAP@R on unseen classes: " + "; ".join(gains) + "."] if gains else []
-    return parts + ([f"From {sizes[0]} to {sizes[-1]} images: " + "; ".join(growth) + "."] if growth else [])
+    if growth:
+        parts.append(f"From {sizes[0]} to {sizes[-1]} images in a batch: {'; '.join(growth)}.")
+        few, many = (images_seen(at(runs, loss=loss, batch=size)) for size in (sizes[0], sizes[-1]))
+        if few != many:
+            parts.append(
+                f"The size of batches is not all that differs: the runs saw {few:,.0f} images in batches of {sizes[0]} "
+                f"and {many:,.0f} in those of {sizes[-1]}."
+            )
+    return parts
+
+
+def images_seen(runs: Sequence[FinishedRun]) -> float:
+    """Count the images that a run was trained on, each as often as it was in a batch; the mean of `runs`."""
+    return mean((run.folder.count("steps") or 0) * run.coordinates["batch"] for run in runs)
 
 
 STUDY = Study("Does CCP make up for small batches? A loss with and without CCP over batch sizes", plan, conclude)

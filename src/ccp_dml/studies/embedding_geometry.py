@@ -100,8 +100,8 @@ def write_geometry(file: Path, geometry: Geometry, result: str) -> None:
 
 
 def is_measured(file: Path, result: str) -> bool:
-    """Tell whether `file` holds what was measured of the run with this digest; earlier versions wrote none."""
-    return file.exists() and from_json(load_note(file) or "{}").get(RESULT, result) == result
+    """Tell whether `file` holds what was measured of the run with this digest; what names no run is measured anew."""
+    return file.exists() and from_json(load_note(file) or "{}").get(RESULT) == result
 
 
 def read_geometry(file: Path) -> Geometry:

@@ -107,12 +107,16 @@ def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -
 
 
 def measured_states(folder: Path, runs: Sequence[FinishedRun]) -> list[State]:
-    """List the networks: before training first, then the runs that were measured, in their order."""
-    repeats = sorted({run.coordinates["repeat"] for run in runs})
-    wanted = [(BEFORE, repeat) for repeat in repeats]
-    wanted += [(run.coordinates["method"], run.coordinates["repeat"]) for run in runs]
-    files = [(*one, layout.geometry_file(folder, *one)) for one in wanted]
-    return [State(method, repeat, read_geometry(file)) for method, repeat, file in files if file.exists()]
+    """List the networks: before training first, then the runs that were measured as they are now, in their order."""
+    firsts = {run.coordinates["repeat"]: run for run in reversed(runs)}
+    wanted = [(BEFORE, repeat, firsts[repeat]) for repeat in sorted(firsts)]
+    wanted += [(run.coordinates["method"], run.coordinates["repeat"], run) for run in runs]
+    states = []
+    for method, repeat, run in wanted:
+        file = layout.geometry_file(folder, method, repeat)
+        if is_measured(file, file_digest(run.folder.path / layout.RESULT)):
+            states.append(State(method, repeat, read_geometry(file)))
+    return states
 
 
 def row(state: State, side: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from ccp_dml.data.loading import loader_processes
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.run_folder import is_run
 from ccp_dml.runs.build import build_network, start_head
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
 from ccp_dml.runs.devices import build_fabric
@@ -29,6 +30,7 @@ class Workbench:
 
     def first_network(self, run: PlannedRun) -> Embedder:
         """Build the network with its first weights."""
+        self.refuse_other_data(run)
         config, parts = run.config, self.parts(run.config)
         network = build_network(trained_part(config.model), parts.learned, config.run.seed)
         network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
@@ -37,9 +39,13 @@ class Workbench:
 
     def best_network(self, run: PlannedRun) -> Embedder:
         """Load the best network of the finished run."""
-        logbook = Logbook.reopen(run.folder)
-        logbook.pin_data(self.load_data(run.config.data).digest)  # they may have changed since it was trained
-        return load_network(logbook, run.config, self.parts(run.config).test)
+        self.refuse_other_data(run)
+        return load_network(Logbook.reopen(run.folder), run.config, self.parts(run.config).test)
+
+    def refuse_other_data(self, run: PlannedRun) -> None:
+        """Raise if the run has begun with other data: they may have changed since it was trained."""
+        if is_run(run.folder):
+            Logbook.reopen(run.folder).pin_data(self.load_data(run.config.data).digest)
 
 
 def loaders(config: Config, parts: Parts) -> int:

@@ -198,3 +198,12 @@ def test_studies_are_listed(capsys):
     listed = {entry["name"]: entry["description"] for entry in json.loads(capsys.readouterr().out)}
     assert {"alternating", "pool", "batch-size", "search"} <= set(listed)
     assert all(len(text) > 20 for text in listed.values())
+
+
+def test_classes_that_trained_are_not_called_unseen(features, tmp_path, capsys):
+    """The file's own split puts images of every class into both halves."""
+    found = dict(np.load(features))
+    np.savez(features, **found, split=np.where(np.arange(len(found["labels"])) % 2 == 0, "train", "test"))
+    fewest = ("--set", "study.proxies_per_class=[2]", "--set", "study.pool_per_class=[2]")
+    assert main(study("pool", features, tmp_path / "out", *fewest, "--json", steps=4)) == 0
+    assert any("Some of the test classes also trained" in note for note in json.loads(capsys.readouterr().out)["notes"])

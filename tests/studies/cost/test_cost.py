@@ -1,9 +1,13 @@
 """What CCP costs: what the study tells is what was measured and what the runs recorded."""
 
+import json
+import shutil
+
 import pytest
 from support.small_studies import SMALL_COST, carry_out, concluded
 
 from ccp_dml.errors import UserError
+from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.studies.cost import cost
 from ccp_dml.studies.cost.table import Quantity
@@ -31,6 +35,26 @@ def test_the_study_tells_what_it_measured(ask, tmp_path):
     )
     assert f"{rows['c2-ccp', 'step']['ratio']:.2f} times as long" in found.paragraph
     assert [figure.name for figure in found.figures] == ["parts", "rounds", "convergence"]
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_timings_of_runs_that_are_no_more_are_not_told(ask, tmp_path):
+    """A run that was trained again, timings of another study, and those that name no runs are all timed anew."""
+    request = ask("cost", *SMALL_COST)
+    carry_out(request, tmp_path)
+    file = layout.timing_file(tmp_path, "c2")
+    own = json.loads(file.read_text())
+    for others in ({**own, cost.RESULTS: {"c2": "1", "c2-ccp": "2"}}, {"threads": 1, "samples": own["samples"]}):
+        file.write_text(json.dumps(others))
+        assert concluded(request, tmp_path) is None, "these are timings of other runs"
+        assert [note for note in carry_out(request, tmp_path) if note.startswith("timing")] == [
+            "timing c2 and c2-ccp in turns, 3 rounds"
+        ]
+    shutil.rmtree(tmp_path / "c2-ccp" / "repeat0")
+    assert concluded(request, tmp_path) is None
+    assert any(note.startswith("timing") for note in carry_out(request, tmp_path))
+    assert carry_out(request, tmp_path) == [], "nothing is timed twice"
+    assert concluded(request, tmp_path) is not None
 
 
 @pytest.mark.parametrize(

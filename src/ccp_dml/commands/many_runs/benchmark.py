@@ -74,7 +74,7 @@ def benchmark(
     - `ccp benchmark conventional --data cub --methods c2-ccp --set data.root=DIR`
     """
     from ccp_dml.benchmark.formats import as_terminal, table_values
-    from ccp_dml.benchmark.outcome import write_outcome
+    from ccp_dml.benchmark.outcome import unlike_trainings, write_outcome
     from ccp_dml.benchmark.page import write_benchmark_report
     from ccp_dml.benchmark.protocols import plan_conventional, plan_mlrc
     from ccp_dml.benchmark.request import BenchmarkRun, default_folder, extend
@@ -105,7 +105,7 @@ def benchmark(
             PlanEntry(one.run, {"method": one.method, "repeat": one.repeat, "fold": one.fold})
             for one in asked_for(planned)
         ]
-        return show_plan(entries, folder, as_json)
+        return show_plan(entries, folder, as_json, " ".join(unlike_trainings(asked_for(planned))))
     runner = chosen_runner(folder, workers, cluster)
     with alone_with_plan("benchmark", folder, left):
         whole = extend(folder, wanted)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from ccp_dml.studies.study import Conclusion, Study
 
 
+TRAINED_ON_TEST = (
+    "Some of the test classes also trained: what are called unseen classes here are new images of them, whose scores "
+    "are higher."
+)
 SELECTED_ON_TEST = (
     "protocol.select_on = 'test': the test classes chose each run's best evaluation, so what is called validation here "
     "is the test half, and scores are not those of unseen classes."
@@ -142,9 +146,17 @@ def before_comparing(runs: "Sequence[PlannedRun]") -> list[str]:
     """Say what a reader must know of the runs before comparing them, whatever the study."""
     from ccp_dml.plans.plan import incomplete_data
     from ccp_dml.plans.rehearsal import runs_of_loss_alone
+    from ccp_dml.records.run_folder import RunFolder, is_finished
+    from ccp_dml.reports.words import tests_on_trained
 
     selected_on_test = any(run.config.protocol.select_on == "test" for run in runs)
-    return [*incomplete_data(runs), *runs_of_loss_alone(runs), *([SELECTED_ON_TEST] if selected_on_test else [])]
+    finished = [RunFolder.read(run.folder) for run in runs if is_finished(run.folder)]
+    return [
+        *incomplete_data(runs),
+        *runs_of_loss_alone(runs),
+        *([TRAINED_ON_TEST] if any(map(tests_on_trained, finished)) else []),
+        *([SELECTED_ON_TEST] if selected_on_test else []),
+    ]
 
 
 def study_named(name: str) -> "Study":

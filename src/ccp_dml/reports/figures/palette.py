@@ -11,7 +11,7 @@ LIGHT: dict[Palette, tuple[str, ...]] = {
         *("#1f5fd0", "#d1470f", "#12805c", "#a02bd6", "#a67c00", "#d0246f"),
         *("#0a8aa6", "#6b4a2e", "#5b6472", "#6a9a00", "#b51f1f", "#4636b8"),
     ),
-    "variants": ("#8c8c8c", "#d98c21", "#7fb3d9", "#1f6fb2"),
+    "variants": ("#8c8c8c", "#d98c21", "#7fb3d9", "#1f6fb2", "#7a4fa3"),
 }
 DARK: dict[Palette, tuple[str, ...]] = {
     "series": ("#7fa8ff", "#ff9a5c", "#4fd1c0", "#c99bff", "#e5c04b", "#ff8fc0", "#b6c0cf", "#7ddb8f"),
@@ -19,7 +19,7 @@ DARK: dict[Palette, tuple[str, ...]] = {
         *("#7fa8ff", "#ff9a5c", "#4fd19a", "#d79bff", "#e8c34a", "#ff8fc0"),
         *("#55d3ee", "#d0a27c", "#b6c0cf", "#b5dd4c", "#ff8078", "#a79bff"),
     ),
-    "variants": ("#9a9a9a", "#e5a04b", "#8fc3e9", "#4f9fe2"),
+    "variants": ("#9a9a9a", "#e5a04b", "#8fc3e9", "#4f9fe2", "#b58ae0"),
 }
 DASHES = ((), (7, 3), (2, 3), (9, 3, 2, 3), (), (4, 4), (12, 4), (9, 3, 2, 3, 2, 3))
 """Lengths of strokes and gaps of the lines of a series, so that lines that cover each other are both seen."""

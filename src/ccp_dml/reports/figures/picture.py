@@ -25,7 +25,7 @@ from ccp_dml.reports.figures.figure import (
     Surface,
     Symbol,
 )
-from ccp_dml.reports.figures.palette import COLOUR_MAP, dashes, light
+from ccp_dml.reports.figures.palette import COLOUR_MAP, DARK, LIGHT, PAGE_DARK, dashes, light
 
 MARKERS: dict[Symbol, str] = {"circle": "o", "square": "s", "cross": "x", "star": "*"}
 PANEL_INCHES = (5.0, 3.9)
@@ -35,12 +35,29 @@ MOST_UPRIGHT_LABELS = 5  # below a panel; more would run into each other
 
 
 def write_picture(path: Path, figure: Figure) -> Path:
-    """Draw `figure` into a file, PNG or SVG by its ending; the same figure gives the same file. Return its path."""
+    """Draw `figure` into a file, PNG or SVG by its ending; the same figure gives the same file. Return its path.
+
+    An SVG is drawn on white, and on dark where the reader's screen is dark.
+    """
     kind = path.suffix.removeprefix(".")
     metadata = {"Date": None} if kind == "svg" else None
     with matplotlib.rc_context({"svg.hashsalt": "ccp"}), atomic(path) as scratch:
         draw(figure).savefig(scratch, format=kind, dpi=150, metadata=metadata)
+        if kind == "svg":
+            drawn = scratch.read_text(encoding="utf-8")
+            scratch.write_text(drawn.replace("</style>", f"{dark_scheme()}</style>", 1), encoding="utf-8")
     return path
+
+
+def dark_scheme() -> str:
+    """Write the style rules that give a drawing the dark colours of pages: matplotlib writes colours on each mark."""
+    paper, ink = PAGE_DARK["card"], PAGE_DARK["ink"]
+    rules = [f"svg {{ fill: {ink}; }}"]  # letters have no colour of their own
+    own = {"#ffffff": paper, "#000000": ink}
+    own |= {one: dark for name in LIGHT for one, dark in zip(LIGHT[name], DARK[name], strict=True)}
+    for one, dark in own.items():
+        rules += [f'[style*="{part}: {one}"] {{ {part}: {dark} !important; }}' for part in ("fill", "stroke")]
+    return f"@media screen and (prefers-color-scheme: dark) {{ {' '.join(rules)} }}"
 
 
 def draw(figure: Figure) -> Canvas:

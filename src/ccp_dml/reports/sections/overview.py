@@ -9,7 +9,7 @@ from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, number
 from ccp_dml.reports.advice import advise_run
-from ccp_dml.reports.comparison import compare, different_data, differing_settings, group_by_method, verdicts
+from ccp_dml.reports.comparison import compare, different_data, differing_settings, group_by_method, verdicts, winner
 from ccp_dml.reports.gain import did_harm, help_text, progress_text, raw_name
 from ccp_dml.reports.sections.section import Section
 from ccp_dml.reports.words import data_text, method_text, tested_on, validated_on
@@ -50,14 +50,16 @@ def comparison(runs: Sequence[RunFolder]) -> Section:
     rows = compare(runs)
     best = [row for row in rows if row.scores["map_at_r"].is_best]
     is_of_runs = len(group_by_method(runs)) == len(runs)  # the luckiest of several folds and seeds says nothing
+    is_of_one_kind = len({row.is_marked for row in rows}) == 1  # the test classes chose all of them, or none
+    won = winner(runs)
     return Section(
         "comparison",
         "Comparison",
         "section_comparison.html",
         {
             "rows": rows,
-            "best": best[0] if best and is_of_runs else None,
-            "verdicts": verdicts(runs),
+            "best": best[0] if best and is_of_runs and is_of_one_kind else None,
+            "verdicts": [*([] if won is None else [won]), *verdicts(runs)],
             "scores": SCORE_TITLES,
             "settings": differing_settings(runs),
             "different_data": different_data(runs),

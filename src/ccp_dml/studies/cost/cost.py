@@ -1,6 +1,6 @@
 """What does CCP cost? Time per step and its parts, memory, and steps to convergence, against the loss alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -9,9 +9,11 @@ from pydantic import Field
 from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.digests import file_digest
 from ccp_dml.foundation.files import write_json
 from ccp_dml.plans.plan import state_of
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
+from ccp_dml.records import layout
 from ccp_dml.records.documents import read_json
 from ccp_dml.records.layout import timing_file
 from ccp_dml.records.run_folder import RunFolder
@@ -34,6 +36,10 @@ from ccp_dml.studies.workbench import Workbench
 VARIANTS = {ALONE: "without CCP", CCP: "with CCP"}
 BETWEEN_STEPS = ("evaluation", "reselection")
 MEMORY = ("state", "kept for backward")
+RESULTS = "results"
+"""Entry of the timings: digests of the results of the runs that were timed, by method."""
+
+TIME_AGAIN = "delete it, and repeat the study's command, which times again"
 NOISY = 0.2
 """Half of the rounds' ratios lie in a range as wide as this only where something else keeps the machine busy."""
 
@@ -54,23 +60,35 @@ def train(request: StudyRequest, folder: Path, plan: StudyPlan, runner: Runner, 
     failures = train_all(request, folder, plan, runner, watcher)
     options, bench = request.options(CostOptions), Workbench()
     for loss in request.losses:
-        if timing_file(folder, loss).exists():
-            continue
         first = [one for one in plan.runs if one.coordinates["loss"] == loss][: len(VARIANTS)]
         runs = {one.coordinates["method"]: one.run for one in first}
         if any(state_of(run.folder).state != "done" for run in runs.values()):
             continue
+        timed = results_of({method: run.folder for method, run in runs.items()})
+        if is_timed(timing_file(folder, loss), timed):
+            continue
         watcher.note(f"timing {' and '.join(runs)} in turns, {options.rounds} rounds")
         samples = time_in_turns(runs, bench, options.rounds, options.steps, options.evaluations)
-        write_json(timing_file(folder, loss), {"threads": torch.get_num_threads(), "samples": samples})
+        write_json(timing_file(folder, loss), {"threads": torch.get_num_threads(), RESULTS: timed, "samples": samples})
     return failures
+
+
+def results_of(runs: Mapping[str, Path]) -> dict[str, str]:
+    """Digest the results of runs, by method: a run that was trained again has another one."""
+    return {method: file_digest(run / layout.RESULT) for method, run in runs.items()}
+
+
+def is_timed(file: Path, results: dict[str, str]) -> bool:
+    """Tell whether `file` holds timings of the runs with these results; those of other runs are timed anew."""
+    return file.exists() and (read_json(file, TIME_AGAIN) or {}).get(RESULTS) == results
 
 
 def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion | None:
     tables = {
         loss: cost_table(loss, folder, at(runs, loss=loss))
         for loss in request.losses
-        if timing_file(folder, loss).exists() and steps_to_convergence(loss, at(runs, loss=loss))
+        if is_timed(timing_file(folder, loss), results_of(first_pair(loss, runs)))
+        and steps_to_convergence(loss, at(runs, loss=loss))
     }
     if not tables:
         return None
@@ -84,6 +102,11 @@ def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -
         paragraph=in_paragraphs(sentences(loss, table) for loss, table in tables.items()),
         notes=[note for loss, table in tables.items() for note in noise(loss, table)],
     )
+
+
+def first_pair(loss: str, runs: Sequence[FinishedRun]) -> dict[str, Path]:
+    """Find the folders of the runs that were timed, by method: those of the first repeat."""
+    return {run.coordinates["method"]: run.folder.path for run in at(runs, loss=loss, repeat=0)}
 
 
 def cost_table(loss: str, folder: Path, runs: Sequence[FinishedRun]) -> CostTable:
@@ -111,8 +134,7 @@ def cost_table(loss: str, folder: Path, runs: Sequence[FinishedRun]) -> CostTabl
 
 def read_samples(file: Path, methods: Sequence[str]) -> dict[str, Samples]:
     """Read what was timed of `methods`; raise a UserError with the remedy where the file does not hold it."""
-    remedy = "delete it, and repeat the study's command, which times again"
-    timings = read_json(file, remedy) or {}
+    timings = read_json(file, TIME_AGAIN) or {}
     try:
         found = {
             method: {name: [float(value) for value in values] for name, values in timings["samples"][method].items()}
@@ -122,7 +144,9 @@ def read_samples(file: Path, methods: Sequence[str]) -> dict[str, Samples]:
             for name in ("step", *MEMORY):
                 found[method][name][0]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{file} does not hold the timings of {' and '.join(methods)} ({error}); {remedy}.") from None
+        raise UserError(
+            f"{file} does not hold the timings of {' and '.join(methods)} ({error}); {TIME_AGAIN}."
+        ) from None
     return found
 
 
