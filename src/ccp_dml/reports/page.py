@@ -3,7 +3,7 @@
 import base64
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -83,24 +83,16 @@ def render(runs: Sequence[RunFolder]) -> str:
 
 def fill(title: str, kind: str, sections: Sequence[Section]) -> str:
     """Make a page of the given sections; `kind` stands above the title and says what is reported."""
-    script = content_of(SCRIPTS)
-    return (
-        templates()
-        .get_template("report.html")
-        .render(
-            title=title,
-            kind=kind,
-            sections=sections,
-            style=Markup(palette.css() + content_of(STYLES)),
-            script=Markup(script),
-            script_hash=script_hash(script),
-            version=version("ccp-dml"),
-        )
+    return fill_template(
+        "report.html", STYLES, [content_of(SCRIPTS)], {"title": title, "kind": kind, "sections": sections}
     )
 
 
-def templates() -> Environment:
-    """Set up Jinja for the templates of all pages: nothing is left out silently, and names are text, not markup."""
+def fill_template(name: str, styles: Sequence[str], scripts: Sequence[str], content: Mapping[str, Any]) -> str:
+    """Make a self-contained page: nothing is left out silently, and names are text, not markup.
+
+    `styles` are files of the templates' folder, `scripts` the code itself.
+    """
     jinja = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -108,8 +100,13 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters.update(words.FILTERS)
-    return jinja
+    jinja.filters.update({**words.FILTERS, "script_hash": script_hash})
+    return jinja.get_template(name).render(
+        content,
+        style=Markup(palette.css() + content_of(styles)),
+        scripts=[Markup(script) for script in scripts],
+        version=version("ccp-dml"),
+    )
 
 
 def content_of(files: Sequence[str]) -> str:
