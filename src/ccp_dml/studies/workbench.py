@@ -32,7 +32,7 @@ class Workbench:
         config, parts = run.config, self.parts(run.config)
         network = build_network(trained_part(config.model), parts.learned, config.run.seed)
         network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
-        start_head(network, config, parts.learned, loaders(config, parts))
+        start_head(network, config, parts.learned, loader_processes(config.run.workers, parts.learned.source))
         return network
 
     def best_network(self, run: PlannedRun) -> Embedder:
@@ -40,8 +40,3 @@ class Workbench:
         logbook = Logbook.reopen(run.folder)
         logbook.pin_data(self.load_data(run.config.data).digest)  # they may have changed since it was trained
         return load_network(logbook, run.config, self.parts(run.config).test)
-
-
-def loaders(config: Config, parts: Parts) -> int:
-    """Count the processes that load images."""
-    return loader_processes(config.run.workers, parts.learned.source)
