@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Json, Settings, complete_recipe, err, print_json
+from ccp_dml.commands.console import Json, Settings, complete_recipe, print_json, warn
 
 if TYPE_CHECKING:
     from ccp_dml.config.description import KeyDescription
@@ -45,7 +45,7 @@ def config(
     resolved = resolve(named, settings or [])
     completed = complete(resolved.config)
     for sentence in unread_settings([resolved.config], written_by_user(resolved)):
-        err.print(f"{sentence}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
+        warn(f"{sentence}.")
     if keys:
         explained = all_keys(resolved, completed.as_tables())
         chosen = {key: one for key, one in explained.items() if key in keys or key.partition(".")[0] in keys}
