@@ -49,21 +49,20 @@ def page_file(out: Path, *, force: bool = False, option: str = "--out") -> Path:
     A link and anything else that is no regular file is never replaced, another program's file only with `force`.
     `option` is what the file was named with, for messages.
     """
-    if Path(out).is_symlink():
+    if out.is_symlink():
         raise UserError(f"{out} is a link; give {option} the file that it leads to, or another place.")
-    if Path(out).exists() and not Path(out).is_dir():
-        if not Path(out).is_file():
-            raise UserError(f"{out} is no regular file; give {option} another place.")
-        if not force and not is_page(Path(out)):
-            raise UserError(f"{out} is there already and is no page of ccp-dml; --force replaces it.")
-    if Path(out).is_dir():
+    if out.is_dir():
         raise UserError(
             f"{out} is a folder; give {option} the file that the page is to be written to, such as "
             f"{out / layout.REPORT}."
         )
-    if (file := file_in_the_way(Path(out))) is not None:
+    if out.exists() and not out.is_file():
+        raise UserError(f"{out} is no regular file; give {option} another place.")
+    if out.exists() and not force and not is_page(out):
+        raise UserError(f"{out} is there already and is no page of ccp-dml; --force replaces it.")
+    if (file := file_in_the_way(out)) is not None:
         raise UserError(f"{out} cannot be written, because {file} is a file; give {option} another place.")
-    return Path(out)
+    return out
 
 
 def is_page(file: Path) -> bool:
