@@ -198,8 +198,9 @@ def is_clearly_better(method: Method, baseline: Method, key: str) -> bool:
     return difference is not None and difference.is_clear and difference.mean > 0
 
 
-def verdicts(runs: Sequence[RunFolder], key: str = "map_at_r") -> list[str]:
-    """Say of each method what it has over the first, in runs of equal fold and seed."""
+def verdicts(runs: Sequence[RunFolder]) -> list[str]:
+    """Say of each method what MAP@R it has over the first, in runs of equal fold and seed."""
+    key = "map_at_r"
     baseline, *others = group_by_method(runs)
     found = []
     for method in others:

@@ -25,7 +25,7 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
         lines.append(f"Different data: {'; '.join(halves)}. Only scores on the same data can be compared.")
     lines += verdicts(runs) if len(runs) > 1 else []
     caption = Text("\n".join(lines)) if lines else None  # Text, as labels are names, not markup
-    table = _score_table(f"Scores on {tested_on(runs)} (%)", "run", "steps", "problems", caption=caption)
+    table = _score_table(f"Scores on {tested_on(runs)} (%)", "steps", "problems", caption=caption)
     if len(runs) > 1:
         table.add_column("gain in MAP@R", no_wrap=True)
     for row in compared:
@@ -49,7 +49,7 @@ def evaluation_table(scores: dict[str, Any]) -> Table:
     """List what `evaluate_runs` returned: each run and, for several, their mean and their ensemble."""
     is_marked = {name: row.get("selected_on") == "test" for name, row in scores["runs"].items()}
     caption = Text(SELECTED_ON_TEST) if any(is_marked.values()) else None
-    table = _score_table("Scores on the test half (%)", "run", "queries", caption=caption)
+    table = _score_table("Scores on the test half (%)", "queries", caption=caption)
     for name, row in scores["runs"].items():
         label = Text(name + (" *" if is_marked[name] else ""))
         table.add_row(label, *(_score(row[key]) for key in SCORE_TITLES), count(row["queries"]))
@@ -62,9 +62,9 @@ def evaluation_table(scores: dict[str, Any]) -> Table:
     return table
 
 
-def _score_table(title: str, first: str, *last: str, caption: Text | None = None) -> Table:
+def _score_table(title: str, *last: str, caption: Text | None) -> Table:
     table = Table(title=title, caption=caption)
-    table.add_column(first, overflow="fold")
+    table.add_column("run", overflow="fold")
     for name in (*SCORE_TITLES.values(), *last):
         table.add_column(name, justify="right")
     return table

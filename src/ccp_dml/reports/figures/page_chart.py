@@ -13,6 +13,7 @@ from ccp_dml.reports.words import readable
 Scale = Callable[[float], float]  # a value to its place in percent
 
 MOST_POINTS = 400  # per curve; more cannot be told apart on a screen
+ABOUT_TICKS = 5
 MOST_TICK_DECIMALS = 6  # smaller values are written as 2e-09
 EQUAL = 1e-9  # values that are no further apart, in relation to their size, differ by rounding
 ROOM_FOR_LABEL = 6  # percent of the plot between two labelled marks
@@ -182,12 +183,12 @@ def _logarithmic(values: Sequence[float]) -> Axis:
     return Axis(lambda value: place(math.log10(value)), ticks, readable)
 
 
-def nice_ticks(low: float, high: float, count: int = 5, whole: bool = False) -> list[float]:
-    """List about `count` round values (1, 2 or 5 times a power of ten apart) from at most `low` to at least `high`."""
+def nice_ticks(low: float, high: float, whole: bool = False) -> list[float]:
+    """List about five round values (1, 2 or 5 times a power of ten apart) from at most `low` to at least `high`."""
     if high - low <= EQUAL * max(abs(low), abs(high)):  # ticks between them would be one number, too
         pad = abs(low) * 0.1 or 1.0
         low, high = (low - pad, high + pad) if not whole else (low, low + 1)
-    rough = (high - low) / count
+    rough = (high - low) / ABOUT_TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
     if whole:
