@@ -9,7 +9,7 @@ from scipy import stats
 
 from ccp_dml.certificate.constraint import Constraint, of_loss
 from ccp_dml.certificate.distance_law import pair_laws, threshold_grid
-from ccp_dml.certificate.violation import clopper_pearson, draw_independent, false_matches, misses, quantile_interval
+from ccp_dml.certificate.violation import clopper_pearson, draw_independent, measure_violations, quantile_interval
 from ccp_dml.losses import ContrastiveLoss, CosineContrastiveLoss
 
 BETA = 0.3
@@ -21,7 +21,8 @@ def violations(points, labels, constraint, seed=0, confidence=0.95):
     grid = threshold_grid(points, constraint.beta, *constraint.margins())
     laws = pair_laws(points, labels, grid, constraint.scaled)
     drawn = draw_independent(points, labels, torch.Generator().manual_seed(seed))
-    return misses(laws, drawn, constraint, confidence), false_matches(laws, drawn, constraint, confidence)
+    found = measure_violations(laws, drawn, constraint, confidence)
+    return found["misses"], found["false_matches"]
 
 
 def on_circle(count, generator):

@@ -4,9 +4,10 @@ import pytest
 import torch
 from support.small_studies import carry_out, planned
 
+from ccp_dml.data.loading import loader_processes
 from ccp_dml.records.embeddings import load_embedded
 from ccp_dml.runs.scoring import embed_test
-from ccp_dml.studies.workbench import Workbench, loaders
+from ccp_dml.studies.workbench import Workbench
 
 
 def test_first_networks_of_a_pair_are_the_same_and_data_are_read_once(ask, tmp_path):
@@ -18,7 +19,9 @@ def test_first_networks_of_a_pair_are_the_same_and_data_are_read_once(ask, tmp_p
     assert bench.parts(runs[1].config).learned.source is parts.learned.source
     assert set(parts.learned.class_names).isdisjoint(parts.validation.queries.class_names)
     assert set(parts.learned.class_names).isdisjoint(parts.test.queries.class_names)
-    assert loaders(runs[0].config, parts) == 0, "vectors in memory need no processes"
+    assert loader_processes(runs[0].config.run.workers, parts.learned.source) == 0, (
+        "vectors in memory need no processes"
+    )
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -1,5 +1,6 @@
 """Write the table of a benchmark as Markdown, CSV and LaTeX, and print it. Scores are in percent, as in the paper."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +41,21 @@ def runs_of(row: TableRow, places: list[int]) -> str:
     return "/".join(map(str, sorted(numbers))) or MISSING
 
 
+def row_texts(table: BenchmarkTable, row: TableRow, write: Callable[[Cell | None], str]) -> list[str]:
+    """List the cells of a method as texts, group by group, each with its number of runs behind it."""
+    texts = []
+    for _, places in table.groups():
+        texts += [write(row.cells[place]) for place in places] + [runs_of(row, places)]
+    return texts
+
+
 def as_markdown(table: BenchmarkTable) -> str:
-    heads, lines = ["method"], []
+    heads = ["method"]
     for group, places in table.groups():
         heads += [f"{table.columns[place].title} ({group})" for place in places] + ["n"]
-    for row in table.rows:
-        texts = [markdown_text(row.label)]
-        for _, places in table.groups():
-            texts += [markdown_cell(row.cells[place]) for place in places] + [runs_of(row, places)]
-        lines.append(texts)
     rule = ["---"] + ["---:"] * (len(heads) - 1)
-    body = "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *lines))
+    rows = [[markdown_text(row.label), *row_texts(table, row, markdown_cell)] for row in table.rows]
+    body = "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *rows))
     notes = "".join(f"\n- {markdown_text(note)}" for note in table.notes)
     return f"## {table.title}\n\nScores in percent: mean ± standard deviation over n runs. {BOLD}\n\n{body}\n{notes}\n"
 
@@ -117,12 +122,7 @@ def as_latex(table: BenchmarkTable) -> str:
     titles = " & ".join(
         ["method", *(" & ".join([*(table.columns[place].title for place in places), "$n$"]) for _, places in groups)]
     )
-    lines = []
-    for row in table.rows:
-        texts = [latex_text(row.label)]
-        for _, places in groups:
-            texts += [latex_cell(row.cells[place]) for place in places] + [runs_of(row, places)]
-        lines.append(" & ".join(texts))
+    lines = [" & ".join([latex_text(row.label), *row_texts(table, row, latex_cell)]) for row in table.rows]
     parts = [
         rf"% {table.title}; needs \usepackage{{booktabs}}",
         rf"\begin{{tabular}}{{{layout}}}",

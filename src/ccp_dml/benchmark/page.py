@@ -15,12 +15,11 @@ from ccp_dml.records import layout
 from ccp_dml.records.benchmark_folder import BenchmarkFolder
 from ccp_dml.records.benchmark_table import BenchmarkTable
 from ccp_dml.records.run_folder import RunFolder, number
-from ccp_dml.reports.figures.figure import Line, Lines
-from ccp_dml.reports.figures.page_chart import draw
+from ccp_dml.reports.figures.page_chart import Chart, Curve, draw
 from ccp_dml.reports.page import fill, page_file
 from ccp_dml.reports.sections.cost import Cost, cost_table
 from ccp_dml.reports.sections.section import Section, present
-from ccp_dml.reports.words import lead_text, tested_on
+from ccp_dml.reports.words import counted, lead_text, tested_on
 
 
 def write_benchmark_report(benchmark: BenchmarkFolder, out: Path, *, force: bool = False) -> Path:
@@ -97,15 +96,13 @@ def headline(table: BenchmarkTable) -> dict[str, Any] | None:
 
 def curves(benchmark: BenchmarkFolder) -> Section | None:
     """Draw validation MAP@R over the steps: the mean of each method's runs, as far as all of them came."""
-    lines = []
+    drawn = []
     for style, (method, runs) in enumerate(benchmark.methods().items()):
-        curve = mean_curve(runs, "map_at_r")
-        if curve:
-            label = f"{method} ({len(runs)} {'run' if len(runs) == 1 else 'runs'})"
-            lines.append(Line(label, [step for step, _ in curve], [100 * value for _, value in curve], style))
+        points = [(step, 100 * value) for step, value in mean_curve(runs, "map_at_r")]
+        drawn.append(Curve(f"{method} ({counted(len(runs), 'run')})", points, style))
     title = f"Validation {SCORE_TITLES['map_at_r']}"
-    drawn = draw(Lines(title, "step", "in %, mean of a method's runs", lines, decimals=1))
-    return None if drawn is None else Section("curves", "Curves", "section_charts.html", {"charts": [drawn]})
+    chart = draw(Chart(title, "step", "in %, mean of a method's runs", [one for one in drawn if one.points], 1))
+    return None if chart is None else Section("curves", "Curves", "section_charts.html", {"charts": [chart]})
 
 
 def mean_curve(runs: Sequence[RunFolder], key: str) -> list[tuple[float, float]]:

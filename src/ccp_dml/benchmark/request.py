@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ccp_dml.config.recipes import is_recipe_file, parse_methods, recipe_label, shipped_recipes
 from ccp_dml.errors import UserError
@@ -18,6 +19,10 @@ class BenchmarkRun:
     repeat: int
     fold: int
     run: PlannedRun
+
+    @property
+    def coordinates(self) -> dict[str, Any]:
+        return {"method": self.method, "repeat": self.repeat, "fold": self.fold}
 
 
 def default_folder(request: BenchmarkRequest) -> Path:

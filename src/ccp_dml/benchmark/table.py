@@ -27,18 +27,20 @@ def build_table(
         notes: what the reader should know besides.
     """
     columns = list(dict.fromkeys(Column(row.setting, row.dim, row.metric) for row in results))
+
+    def pairs(method: str, column: Column) -> dict[tuple[int, int | None], float]:
+        """List the scores of a cell by what its runs are compared by."""
+        found = select(results, method=method, setting=column.setting, dim=column.dim, metric=column.metric)
+        return {(row.repeat, row.fold): row.value for row in found}
+
     scores = {
-        (method, column): spread([row.value for row in found])
+        (method, column): spread(list(found.values()))
         for method in methods
         for column in columns
-        if (found := select(results, method=method, setting=column.setting, dim=column.dim, metric=column.metric))
+        if (found := pairs(method, column))
     }
     with_results = [method for method in methods if any(row.method == method for row in results)]
     found_in = {column: [score.mean for (_, other), score in scores.items() if other == column] for column in columns}
-
-    def pairs(method: str, column: Column) -> dict[tuple[int, int | None], float]:
-        found = select(results, method=method, setting=column.setting, dim=column.dim, metric=column.metric)
-        return {(row.repeat, row.fold): row.value for row in found}
 
     def cell(method: str, column: Column) -> Cell | None:
         if (method, column) not in scores:
@@ -114,15 +116,14 @@ def table_notes(rows: Sequence[TableRow], results: Sequence[ResultRow], paper_da
     if paper_dataset is not None:
         notes.append(f"Compared with the paper's results on {paper.DATASETS[paper_dataset]}.")
     setups = dict.fromkeys((row.backbone, row.image_size, row.setting) for row in results)
-    for backbone, image_size, setting in dict.fromkeys(setups):
+    for backbone, image_size, setting in setups:
         theirs = paper.paper_backbone(backbone, setting)
         ours = "given features" if image_size is None else f"{backbone} at {image_size} px"
         if backbone.partition(".")[0] != theirs or image_size != paper.IMAGE_SIZE:
-            note = f"Here {ours}, in the paper {paper.BACKBONES[theirs]} at {paper.IMAGE_SIZE} px."
-            notes += [note] if note not in notes else []
+            notes.append(f"Here {ours}, in the paper {paper.BACKBONES[theirs]} at {paper.IMAGE_SIZE} px.")
     for setting, dim in dict.fromkeys((row.setting, row.dim) for row in results):
         if str(dim) != paper.PROTOCOLS[setting][1]:
             notes.append(
                 f"{SETTING_NAMES[setting].capitalize()}: here {dim}-D, in the paper {paper.PROTOCOLS[setting][1]}-D."
             )
-    return notes
+    return list(dict.fromkeys(notes))  # settings may differ in nothing else

@@ -8,15 +8,14 @@ from torch import Tensor
 
 from ccp_dml.certificate.constraint import Constraint
 from ccp_dml.certificate.covering import Covering, covered_by_own_images, covered_by_proxies
-from ccp_dml.certificate.distance_law import PairLaws, pair_laws, threshold_grid
+from ccp_dml.certificate.distance_law import pair_laws, threshold_grid
 from ccp_dml.certificate.thresholds import CurvePoint, OperatingPoint, equal_error, threshold_for, trade_off
 from ccp_dml.certificate.violation import (
     IndependentDistances,
     Interval,
     Violation,
     draw_independent,
-    false_matches,
-    misses,
+    measure_violations,
     quantile_interval,
 )
 
@@ -94,6 +93,7 @@ def certify_set(
     also = (constraint.beta, *constraint.margins(), *([] if threshold is None else [threshold.beta]))
     grid = threshold_grid(part.embeddings, *also)
     laws = pair_laws(part.embeddings, part.labels, grid, constraint.scaled)
+    plain = None if threshold is None else Constraint(threshold.beta, None, "distance", "the threshold")
     lengths = torch.linalg.vector_norm(part.embeddings, dim=1)
     return SetCertificate(
         images=len(part.labels),
@@ -101,9 +101,8 @@ def certify_set(
         of_images=part.of_images,
         of_classes=part.of_classes,
         unit_length=float((lengths > 1 - 1e-4).double().mean()),
-        misses=misses(laws, part.drawn, constraint, confidence),
-        false_matches=false_matches(laws, part.drawn, constraint, confidence),
-        at_threshold=None if threshold is None else _at(threshold.beta, laws, part.drawn, confidence),
+        **measure_violations(laws, part.drawn, constraint, confidence),
+        at_threshold=None if plain is None else measure_violations(laws, part.drawn, plain, confidence),
         equal_error=equal_error(laws),
         trade_off=trade_off(laws),
         covering=covered_by_own_images(part.embeddings, part.labels, part.class_names),
@@ -111,11 +110,3 @@ def certify_set(
         if not proxies
         else covered_by_proxies(part.embeddings, part.labels, part.class_names, proxies),
     )
-
-
-def _at(beta: float, laws: PairLaws, drawn: IndependentDistances, confidence: float) -> dict[str, Violation]:
-    plain = Constraint(beta, None, "distance", "the threshold")
-    return {
-        "misses": misses(laws, drawn, plain, confidence),
-        "false_matches": false_matches(laws, drawn, plain, confidence),
-    }

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from ccp_dml.certificate.distance_law import DistanceLaw, PairLaws
 
 CURVE_RATES = tuple(10 ** (exponent / 10) for exponent in range(-50, 1))
@@ -33,7 +35,7 @@ def threshold_for(law: DistanceLaw, wanted: float) -> float | None:
     """
     if not law.pairs:
         return None
-    return float(law.thresholds[_last_within(law, wanted)])
+    return float(law.thresholds[_last_within(law.wrong_rates(), wanted)])
 
 
 def trade_off(laws: PairLaws, rates: Sequence[float] = CURVE_RATES) -> list[CurvePoint]:
@@ -46,8 +48,8 @@ def trade_off(laws: PairLaws, rates: Sequence[float] = CURVE_RATES) -> list[Curv
     false_matches, missed = (law.wrong_rates() for law in (laws.different_by_images, laws.same_by_images))
     points = []
     for rate in rates:
-        place = _last_within(laws.different_by_images, rate)
         if rate * laws.different_by_images.pairs >= 1:
+            place = _last_within(false_matches, rate)
             beta = float(laws.different_by_images.thresholds[place])
             points.append(CurvePoint(rate, OperatingPoint(beta, float(false_matches[place]), float(missed[place]))))
     return points
@@ -63,10 +65,10 @@ def equal_error(laws: PairLaws) -> OperatingPoint | None:
     return OperatingPoint(beta, float(false_matches[place]), float(missed[place]))
 
 
-def _last_within(law: DistanceLaw, rate: float) -> int:
-    """Find the place of the largest threshold with at most this false-match rate, 0 if there is none.
+def _last_within(rates: Tensor, wanted: float) -> int:
+    """Find the place of the largest threshold whose false-match rate, of `rates` (T,), is at most `wanted`; else 0.
 
     Rounding in the sums may put a rate a hair above the wanted one that it equals.
     """
-    within = (law.wrong_rates() <= rate * (1 + 1e-9)).nonzero()
+    within = (rates <= wanted * (1 + 1e-9)).nonzero()
     return int(within.max()) if len(within) else 0

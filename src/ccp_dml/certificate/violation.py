@@ -103,22 +103,24 @@ def draw_independent(embeddings: Tensor, labels: Tensor, generator: torch.Genera
     )
 
 
-def misses(laws: PairLaws, drawn: IndependentDistances, constraint: Constraint, confidence: float) -> Violation:
-    """Measure the same-class pairs at beta or farther."""
-    rates = (
-        _rate(laws.same_by_images, drawn.same_by_images, constraint.beta, confidence),
-        _rate(laws.same_by_classes, drawn.same_by_classes, constraint.beta, confidence),
-    )
-    return _violation(laws.same_by_images, *rates, constraint, constraint.margins()[0])
+def measure_violations(
+    laws: PairLaws, drawn: IndependentDistances, constraint: Constraint, confidence: float
+) -> dict[str, Violation]:
+    """Measure `misses`, the same-class pairs at beta or farther, and `false_matches`, the others at beta or closer."""
 
+    def rate(law: DistanceLaw, independent: Tensor) -> Rate:
+        return _rate(law, independent, constraint.beta, confidence)
 
-def false_matches(laws: PairLaws, drawn: IndependentDistances, constraint: Constraint, confidence: float) -> Violation:
-    """Measure the different-class pairs at beta or closer."""
-    rates = (
-        _rate(laws.different_by_images, drawn.different_by_images, constraint.beta, confidence),
-        _rate(laws.different_by_classes, drawn.different_by_classes, constraint.beta, confidence),
+    near, far = constraint.margins()
+    same = rate(laws.same_by_images, drawn.same_by_images), rate(laws.same_by_classes, drawn.same_by_classes)
+    different = (
+        rate(laws.different_by_images, drawn.different_by_images),
+        rate(laws.different_by_classes, drawn.different_by_classes),
     )
-    return _violation(laws.different_by_images, *rates, constraint, constraint.margins()[1])
+    return {
+        "misses": _violation(laws.same_by_images, *same, constraint, near),
+        "false_matches": _violation(laws.different_by_images, *different, constraint, far),
+    }
 
 
 def _rate(law: DistanceLaw, drawn: Tensor, beta: float, confidence: float) -> Rate:

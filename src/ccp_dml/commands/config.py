@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Json, Settings, complete_recipe, err, print_json
+from ccp_dml.commands.console import Json, Settings, complete_recipe, print_json, warn
 
 if TYPE_CHECKING:
     from ccp_dml.config.description import KeyDescription
@@ -45,7 +45,7 @@ def config(
     resolved = resolve(named, settings or [])
     completed = complete(resolved.config)
     for sentence in unread_settings([resolved.config], written_by_user(resolved)):
-        err.print(f"{sentence}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
+        warn(f"{sentence}.")
     if keys:
         explained = all_keys(resolved, completed.as_tables())
         chosen = {key: one for key, one in explained.items() if key in keys or key.partition(".")[0] in keys}
@@ -86,26 +86,18 @@ def all_keys(resolved: "Resolved", tables: dict[str, Any]) -> dict[str, dict[str
     from ccp_dml.config.layers import flatten
     from ccp_dml.runs.arguments import settable_parameters
 
-    values = dict(flatten(tables))
-    loss = tables["loss"]["name"]
+    values, loss = dict(flatten(tables)), tables["loss"]["name"]
     described: dict[str, KeyDescription] = {}
     for key, one in describe_keys().items():
         described[key] = one
         if key == "loss.name":
             described |= describe_arguments(loss, settable_parameters(loss))
-    others = {key: value for key, value in values.items() if key not in described}  # arguments of one's own classes
-    found = {
-        key: {
-            "value": values.get(key),
-            "origin": resolved.origins.get(key, "default"),
-            "meaning": one.meaning,
-            "type": one.type,
-            "default": one.default,
-        }
-        for key, one in described.items()
-    }
-    for key, value in others.items():
-        found[key] = {"value": value, "origin": resolved.origins.get(key, "default")}
+    found: dict[str, dict[str, Any]] = {}
+    for key in dict.fromkeys([*described, *values]):
+        found[key] = {"value": values.get(key), "origin": resolved.origins.get(key, "default")}
+        if key in described:  # all but arguments of one's own classes
+            one = described[key]
+            found[key] |= {"meaning": one.meaning, "type": one.type, "default": one.default}
     return found
 
 
@@ -115,7 +107,7 @@ def print_explained(explained: dict[str, dict[str, Any]]) -> None:
         if one.get("meaning"):
             typer.echo(f"# {one['meaning']}")
         typer.echo(
-            f"{as_setting(key, one['value'])}  # {one['origin']}" if one["value"] is not None else f"# {key} is unset"
+            f"{key} = {shown(one['value'])}  # {one['origin']}" if one["value"] is not None else f"# {key} is unset"
         )
 
 
@@ -134,10 +126,6 @@ def print_keys(explained: dict[str, dict[str, Any]]) -> None:
         for title, text in rows.items():
             if text:
                 typer.echo(f"  {title:<8} {text}")
-
-
-def as_setting(key: str, value: Any) -> str:
-    return f"{key} = {shown(value)}"
 
 
 def shown(value: Any) -> str:

@@ -130,6 +130,11 @@ Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where t
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that `ccp train` wrote.")]
 
 
+def warn(text: str) -> None:
+    """Say what a user should know, beside the result."""
+    err.print(text, style="yellow", soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 

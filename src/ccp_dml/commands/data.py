@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ccp_dml.commands.console import Group, Json, err, out, print_json
+from ccp_dml.commands.console import Group, Json, err, out, print_json, warn
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def prepare(
     out.print(_table(verification))
     if allow_incomplete:
         for problem in verification.problems:
-            err.print(f"Incomplete: {problem}.", style="yellow", soft_wrap=True)
+            warn(f"Incomplete: {problem}.")
     else:
         refuse_incomplete(verification, str(verification.survey.base), WAY_ON)
     usage = f"ccp train {name} c2-ccp --set data.root={quote(str(root))}" + (" --set data.cached=true" if cache else "")
@@ -188,10 +188,7 @@ def _build_cache(published: "Published", root: Path, side: int, pixels: bool) ->
             lambda done, total: progress.report(f"image cache {side}", done, total),
             as_pixels=pixels,
         )
-    err.print(
-        f"The image cache {folder} holds the images at a short side of {side}.",
-        soft_wrap=True,
-    )
+    err.print(f"The image cache {folder} holds the images at a short side of {side}.", soft_wrap=True)
 
 
 def _table(verification: "Verification") -> Table:

@@ -1,7 +1,6 @@
 """Show progress, of a run or of a counted job: live bars in a terminal, plain lines in a log file."""
 
 from time import monotonic
-from types import TracebackType
 from typing import Any, Literal
 
 from rich.console import Console
@@ -10,6 +9,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -43,17 +43,8 @@ class ProgressWatcher(Watcher):
                 self.last_line = monotonic()
             return
         if self.bar is None:
-            self.bar = Progress(
-                TextColumn("Features {task.completed:,.0f}/{task.total:,.0f}"),
-                BarColumn(bar_width=24),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=self.console,
-                refresh_per_second=4,
-            )
-            self.task = self.bar.add_task("", total=total)
-            self.bar.start()
+            counted = TextColumn("Features {task.completed:,.0f}/{task.total:,.0f}")
+            self.bar = self.started_bar(counted, BarColumn(bar_width=24), total=total)
         self.bar.update(self.task, completed=done)
         if done == total:
             self.close()
@@ -61,20 +52,19 @@ class ProgressWatcher(Watcher):
     def start(self, config: Config, step: int) -> None:
         self.images_per_step = config.train.classes_per_batch * config.train.images_per_class
         self.window_start, self.window_step = monotonic(), step
-        if not self.console.is_terminal:
-            return
-        self.bar = Progress(
-            TextColumn("step {task.completed:.0f}" + (f"/{config.train.max_steps}" if config.train.max_steps else "")),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[state]}", markup=False),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self.console,
-            refresh_per_second=4,
-        )
-        self.task = self.bar.add_task("", total=config.train.max_steps, completed=step, state="")
-        self.bar.start()
+        if self.console.is_terminal:
+            most = config.train.max_steps
+            counted = TextColumn("step {task.completed:.0f}" + (f"/{most}" if most else ""))
+            state = TextColumn("{task.fields[state]}", markup=False)
+            self.bar = self.started_bar(counted, BarColumn(bar_width=24), state, total=most, completed=step, state="")
+
+    def started_bar(self, *columns: ProgressColumn, **task: Any) -> Progress:
+        """Show a bar with these columns and the times that have passed and are left, for one task."""
+        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        bar = Progress(*columns, *times, console=self.console, refresh_per_second=4)
+        self.task = bar.add_task("", **task)
+        bar.start()
+        return bar
 
     def before_training(self, row: dict[str, Any]) -> None:
         self.window_start = monotonic()
@@ -135,9 +125,7 @@ class CountingProgress:
         self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def report(self, job: str, done: int, total: int | None) -> None:

@@ -44,7 +44,7 @@ def report(
     return None
 
 
-def report_benchmark(folders: list[Path], out_file: Path | None, force: bool = False) -> None:
+def report_benchmark(folders: list[Path], out_file: Path | None, force: bool) -> None:
     """Write the page of one benchmark, into its folder unless another place is named."""
     from ccp_dml.benchmark.formats import as_terminal
     from ccp_dml.benchmark.page import write_benchmark_report

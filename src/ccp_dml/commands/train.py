@@ -97,9 +97,7 @@ def train(
     return None
 
 
-def train_in(
-    folder: Path, wanted: "WantedRun | None", resume: bool, load_data: "LoadData", trust_code: bool = False
-) -> None:
+def train_in(folder: Path, wanted: "WantedRun | None", resume: bool, load_data: "LoadData", trust_code: bool) -> None:
     """Train in `folder`, which no other run may use, together with the processes that torchrun has started, if any.
 
     The first process holds the lock and talks. When torchrun starts all of them again because one has died, they go on
@@ -135,7 +133,7 @@ def train_with(
     wanted: "WantedRun | None",
     resume: bool,
     load_data: "LoadData",
-    trust_code: bool = False,
+    trust_code: bool,
 ) -> None:
     """Start the run `wanted`, or go on with the one in `folder`."""
     from ccp_dml.commands.progress import ProgressWatcher

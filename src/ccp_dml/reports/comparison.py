@@ -229,8 +229,9 @@ def is_clearly_best(method: Method, methods: Sequence[Method], key: str) -> bool
     return bool(gaps) and all(gap is not None and gap.is_clear and gap.mean > 0 for gap in gaps)
 
 
-def verdicts(runs: Sequence[RunFolder], key: str = "map_at_r") -> list[str]:
-    """Say of each method what it has over the first, in runs of equal fold and seed."""
+def verdicts(runs: Sequence[RunFolder]) -> list[str]:
+    """Say of each method what MAP@R it has over the first, in runs of equal fold and seed."""
+    key = "map_at_r"
     baseline, *others = group_by_method(runs)
     found = []
     for method in others:

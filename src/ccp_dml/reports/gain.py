@@ -1,5 +1,6 @@
 """Say what training gained: over the raw backbone on the test half, and over the network's start on validation."""
 
+from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder, number
 from ccp_dml.reports.words import tested_on, validated_on
 
@@ -7,10 +8,15 @@ LEAST_CHANGE = 0.0005
 """Of a score, 0..1 scale: less than this is not seen in percent with one digit."""
 
 
-def gain_over_raw(run: RunFolder) -> float | None:
-    """Compute what P@1 on the test half gained over the raw backbone, as a fraction; None where one is not known."""
-    after, before = run.score("test", "precision_at_1"), run.score("raw", "precision_at_1")
-    return None if after is None or before is None else after - before
+def gain_over_raw(run: RunFolder, key: str = "precision_at_1") -> tuple[float, str] | None:
+    """Compute what a score on the test half gained over the raw backbone, as a fraction, and quote both scores.
+
+    None where one of them is not known.
+    """
+    before, after = run.score("raw", key), run.score("test", key)
+    if before is None or after is None:
+        return None
+    return after - before, f"{SCORE_TITLES[key]} {100 * before:.1f} -> {100 * after:.1f}"
 
 
 def raw_name(run: RunFolder) -> str | None:
@@ -20,11 +26,10 @@ def raw_name(run: RunFolder) -> str | None:
 
 def help_text(run: RunFolder) -> str | None:
     """Answer in words whether training helped; None where the raw backbone was not scored."""
-    gain, name = gain_over_raw(run), raw_name(run)
-    before, after = run.score("raw", "precision_at_1"), run.score("test", "precision_at_1")
-    if gain is None or name is None or before is None or after is None:
+    of_nearest, name = gain_over_raw(run), raw_name(run)
+    if of_nearest is None or name is None:
         return None
-    numbers = f"P@1 {100 * before:.1f} -> {100 * after:.1f}"
+    gain, numbers = of_nearest
     points = f"{abs(100 * gain):.1f} points"
     same = points == "0.0 points"
     of_all, numbers_of_all = gain_in_map(run)
@@ -56,15 +61,14 @@ def help_text(run: RunFolder) -> str | None:
 
 def did_harm(run: RunFolder) -> bool:
     """Tell whether a score on the test half is visibly below the raw backbone's."""
-    return (gain_over_raw(run) or 0.0) <= -LEAST_CHANGE or gain_in_map(run)[0] < 0
+    of_nearest, _ = gain_over_raw(run) or (0.0, "")
+    return of_nearest <= -LEAST_CHANGE or gain_in_map(run)[0] < 0
 
 
 def gain_in_map(run: RunFolder) -> tuple[float, str]:
     """Compute what MAP@R on the test half gained, 0 where nobody could see it in the numbers; and quote the numbers."""
-    before, after = run.score("raw", "map_at_r"), run.score("test", "map_at_r")
-    if before is None or after is None or abs(after - before) < LEAST_CHANGE:
-        return 0.0, ""
-    return after - before, f"MAP@R {100 * before:.1f} -> {100 * after:.1f}"
+    gain, numbers = gain_over_raw(run, "map_at_r") or (0.0, "")
+    return (0.0, "") if abs(gain) < LEAST_CHANGE else (gain, numbers)
 
 
 def progress_text(run: RunFolder) -> str | None:

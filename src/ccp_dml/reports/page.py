@@ -3,7 +3,7 @@
 import base64
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -49,21 +49,20 @@ def page_file(out: Path, *, force: bool = False, option: str = "--out") -> Path:
     A link and anything else that is no regular file is never replaced, another program's file only with `force`.
     `option` is what the file was named with, for messages.
     """
-    if Path(out).is_symlink():
+    if out.is_symlink():
         raise UserError(f"{out} is a link; give {option} the file that it leads to, or another place.")
-    if Path(out).exists() and not Path(out).is_dir():
-        if not Path(out).is_file():
-            raise UserError(f"{out} is no regular file; give {option} another place.")
-        if not force and not is_page(Path(out)):
-            raise UserError(f"{out} is there already and is no page of ccp-dml; --force replaces it.")
-    if Path(out).is_dir():
+    if out.is_dir():
         raise UserError(
             f"{out} is a folder; give {option} the file that the page is to be written to, such as "
             f"{out / layout.REPORT}."
         )
-    if (file := file_in_the_way(Path(out))) is not None:
+    if out.exists() and not out.is_file():
+        raise UserError(f"{out} is no regular file; give {option} another place.")
+    if out.exists() and not force and not is_page(out):
+        raise UserError(f"{out} is there already and is no page of ccp-dml; --force replaces it.")
+    if (file := file_in_the_way(out)) is not None:
         raise UserError(f"{out} cannot be written, because {file} is a file; give {option} another place.")
-    return Path(out)
+    return out
 
 
 def is_page(file: Path) -> bool:
@@ -83,24 +82,16 @@ def render(runs: Sequence[RunFolder]) -> str:
 
 def fill(title: str, kind: str, sections: Sequence[Section]) -> str:
     """Make a page of the given sections; `kind` stands above the title and says what is reported."""
-    script = content_of(SCRIPTS)
-    return (
-        templates()
-        .get_template("report.html")
-        .render(
-            title=title,
-            kind=kind,
-            sections=sections,
-            style=Markup(palette.css() + content_of(STYLES)),
-            script=Markup(script),
-            script_hash=script_hash(script),
-            version=version("ccp-dml"),
-        )
+    return fill_template(
+        "report.html", STYLES, [content_of(SCRIPTS)], {"title": title, "kind": kind, "sections": sections}
     )
 
 
-def templates() -> Environment:
-    """Set up Jinja for the templates of all pages: nothing is left out silently, and names are text, not markup."""
+def fill_template(name: str, styles: Sequence[str], scripts: Sequence[str], content: Mapping[str, Any]) -> str:
+    """Make a self-contained page: nothing is left out silently, and names are text, not markup.
+
+    `styles` are files of the templates' folder, `scripts` the code itself.
+    """
     jinja = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -108,8 +99,13 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters.update(words.FILTERS)
-    return jinja
+    jinja.filters.update({**words.FILTERS, "script_hash": script_hash})
+    return jinja.get_template(name).render(
+        content,
+        style=Markup(palette.css() + content_of(styles)),
+        scripts=[Markup(script) for script in scripts],
+        version=version("ccp-dml"),
+    )
 
 
 def content_of(files: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ from plotly.offline import get_plotlyjs
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import as_csv, write_text
 from ccp_dml.records import layout
-from ccp_dml.reports.figures import palette
 from ccp_dml.reports.figures.figure import Figure
 from ccp_dml.reports.figures.interactive import plotly_panel
 from ccp_dml.reports.figures.picture import write_picture
-from ccp_dml.reports.page import content_of, script_hash, templates
-from ccp_dml.reports.words import MISSING
+from ccp_dml.reports.page import content_of, fill_template
 
 STYLES = ("report.css", "study.css")
 SCRIPTS = ("study.js",)
@@ -67,32 +64,24 @@ def as_markdown(report: StudyReport) -> str:
 
 def render(report: StudyReport, pictures: dict[str, str]) -> str:
     """Make the whole page. `pictures` are the figures' PNGs as data URIs, for readers without scripts."""
-    jinja = templates()
-    jinja.filters["cell"] = cell
-    scripts = [get_plotlyjs(), content_of(SCRIPTS)]
-    return jinja.get_template("study.html").render(
-        report=report,
-        pictures=pictures,
-        panels={
+    places = {"summary": "Summary", **{figure.name: figure.title for figure in report.figures}}
+    places |= {"numbers": "Numbers", "reproduce": "How to reproduce"}
+    content = {
+        "title": report.title,
+        "kind": "Study",
+        "sections": [{"id": place, "title": title} for place, title in places.items()],
+        "report": report,
+        "pictures": pictures,
+        "panels": {
             figure.name: [json_in_page(plotly_panel(panel)) for panel in figure.panels] for figure in report.figures
         },
-        style=Markup(palette.css() + content_of(STYLES)),
-        scripts=[Markup(script) for script in scripts],
-        script_hashes=[script_hash(script) for script in scripts],
-        version=version("ccp-dml"),
-    )
+    }
+    return fill_template("study.html", STYLES, [get_plotlyjs(), content_of(SCRIPTS)], content)
 
 
 def json_in_page(value: Any) -> Markup:
     """Write JSON that may stand in a page: no `<` in it can end the element that holds it."""
     return Markup(json.dumps(value, allow_nan=False).replace("<", "\\u003c"))
-
-
-def cell(value: Any) -> str:
-    """Write a value of the table: fractions with four digits, everything else as it is."""
-    if value is None:
-        return MISSING
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def data_uri(picture: Path) -> str:

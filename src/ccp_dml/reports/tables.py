@@ -26,7 +26,7 @@ def comparison_table(runs: Sequence[RunFolder]) -> Table:
     lines += verdicts(runs) if len(runs) > 1 else []
     lines += [text for text in [winner(runs)] if text is not None]
     caption = Text("\n".join(lines)) if lines else None  # Text, as labels are names, not markup
-    table = _score_table(f"Scores on {tested_on(runs)} (%)", "run", "steps", "problems", caption=caption)
+    table = _score_table(f"Scores on {tested_on(runs)} (%)", "steps", "problems", caption=caption)
     if len(runs) > 1:
         table.add_column("gain in MAP@R", no_wrap=True)
     for row in compared:
@@ -52,7 +52,7 @@ def evaluation_table(scores: dict[str, Any]) -> Table:
     lines = [SELECTED_ON_TEST] if any(is_marked.values()) else []
     lines += [f"Incomplete data: {text}." for text in scores.get("incomplete", ())]
     caption = Text("\n".join(lines)) if lines else None
-    table = _score_table("Scores on the test half (%)", "run", "queries", caption=caption)
+    table = _score_table("Scores on the test half (%)", "queries", caption=caption)
     for name, row in scores["runs"].items():
         label = Text(name + (" *" if is_marked[name] else ""))
         table.add_row(label, *(_score(row[key]) for key in SCORE_TITLES), count(row["queries"]))
@@ -65,9 +65,9 @@ def evaluation_table(scores: dict[str, Any]) -> Table:
     return table
 
 
-def _score_table(title: str, first: str, *last: str, caption: Text | None = None) -> Table:
+def _score_table(title: str, *last: str, caption: Text | None) -> Table:
     table = Table(title=title, caption=caption)
-    table.add_column(first, overflow="fold")
+    table.add_column("run", overflow="fold")
     for name in (*SCORE_TITLES.values(), *last):
         table.add_column(name, justify="right")
     return table

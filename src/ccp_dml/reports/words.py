@@ -109,6 +109,13 @@ def setting(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def cell(value: Any) -> str:
+    """Write a value of a study's table: fractions with four digits, everything else as it is."""
+    if value is None:
+        return MISSING
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def style_class(style: int | None) -> str:
     """Name the CSS class of a run's or a line's colour; empty for what belongs to no line."""
     return "" if style is None else colour_name(style)
@@ -178,6 +185,7 @@ FILTERS = {
     "count": count,
     "decimals": decimals,
     "setting": setting,
+    "cell": cell,
     "picture": embedded_picture,
     "style_class": style_class,
     "class_colour": class_colour,

@@ -93,7 +93,7 @@ class EmbeddingModel:
         self._one_batch_at_a_time = threading.Lock()  # two forward passes at once would fight for the same cores
         self._calls = threading.local()
 
-    def hurry(self, *, reduced_decoding: bool = False, channels_last: bool = False) -> None:
+    def hurry(self, *, reduced_decoding: bool, channels_last: bool) -> None:
         """Embed faster from now on, with vectors that differ a little; see `ccp_dml.load`.
 
         It stays the same model: its digest, what it saves, and the indexes that it may search.

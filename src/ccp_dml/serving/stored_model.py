@@ -76,9 +76,9 @@ def load(
 def load_run(
     folder: Path,
     device: str,
-    settings: Sequence[str] = (),
+    settings: Sequence[str],
     *,
-    trust_code: bool = False,
+    trust_code: bool,
     backbone: Callable[..., nn.Module] | None = None,
 ) -> EmbeddingModel:
     """Load the best network of a run, whole: a head that was trained on features is joined with its backbone."""
@@ -112,7 +112,7 @@ def joined_network(
     config: Config,
     weights: dict[str, Tensor],
     width: int | None,
-    backbone: Callable[..., nn.Module] | None = None,
+    backbone: Callable[..., nn.Module] | None,
 ) -> tuple[Embedder, str]:
     """Build the network from an image to its embedding, and name the precision in which its backbone works."""
     on_features = config.model.trains_on_features
@@ -128,7 +128,7 @@ def joined_network(
 
 
 def load_saved(
-    folder: Path, device: str, *, trust_code: bool = False, backbone: Callable[..., nn.Module] | None = None
+    folder: Path, device: str, *, trust_code: bool, backbone: Callable[..., nn.Module] | None = None
 ) -> EmbeddingModel:
     """Load what `EmbeddingModel.save` wrote; raise where any of it is missing or was changed."""
     values, inputs = json_object(folder / MODEL), json_object(folder / PREPROCESSING)

@@ -7,7 +7,6 @@ from statistics import mean
 from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP
-from ccp_dml.config.schema import ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
 from ccp_dml.reports.words import difference_text
@@ -16,6 +15,7 @@ from ccp_dml.studies.spread import at, difference, in_paragraphs, mean_score, sd
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
+    Repeats,
     Study,
     StudyPlan,
     fixed_plan,
@@ -26,8 +26,7 @@ from ccp_dml.studies.study import (
 VARIANTS = {ALONE: "without CCP", CCP: "with CCP"}
 
 
-class BatchSizeOptions(ConfigSection):
-    repeats: int = Field(1, ge=1)
+class BatchSizeOptions(Repeats):
     batch_sizes: Varied
     images_per_class: int = Field(4, ge=1)
 

@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP
-from ccp_dml.config.schema import ConfigSection
 from ccp_dml.evaluation import spread
 from ccp_dml.foundation.digests import file_digest
 from ccp_dml.plans.plan import state_of
@@ -24,6 +23,7 @@ from ccp_dml.studies.spread import at, difference, in_paragraphs
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
+    Repeats,
     Study,
     StudyPlan,
     fixed_plan,
@@ -51,8 +51,7 @@ BAR_CAPTION = (
 )
 
 
-class GeometryOptions(ConfigSection):
-    repeats: int = Field(1, ge=1)
+class GeometryOptions(Repeats):
     points: int = Field(400, ge=8, description="images per side that t-SNE draws")
 
 

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
-from pydantic import Field
-
 from ccp_dml.config.recipes import CCP
-from ccp_dml.config.schema import ConfigSection
 from ccp_dml.reports.figures.figure import Figure, HeatMap
 from ccp_dml.studies.request import StudyRequest, Varied
 from ccp_dml.studies.spread import at, difference, in_paragraphs, in_words, mean_score
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
+    Repeats,
     Study,
     StudyPlan,
     fixed_plan,
@@ -27,8 +25,7 @@ CAPTION = (
 )
 
 
-class PoolOptions(ConfigSection):
-    repeats: int = Field(1, ge=1)
+class PoolOptions(Repeats):
     proxies_per_class: Varied
     pool_per_class: Varied
 

@@ -35,8 +35,8 @@ def mean_score(runs: Sequence[FinishedRun], half: str = "test") -> float | None:
     return mean(run.score(half) for run in runs) if runs else None
 
 
-def sd_score(runs: Sequence[FinishedRun], half: str = "test") -> float | None:
-    return spread([run.score(half) for run in runs]).sd if runs else None
+def sd_score(runs: Sequence[FinishedRun]) -> float | None:
+    return spread([run.score() for run in runs]).sd if runs else None
 
 
 def variants_in_words(

@@ -5,7 +5,7 @@ To add one, write a file beside this one with a `Study`, name it in `STUDIES`, a
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ccp_dml.studies.request import StudyRequest
 
 
 class Repeats(ConfigSection):
-    """The only option that some studies have."""
+    """The option that most studies have, some of them no other."""
 
     repeats: int = Field(1, ge=1)
 
@@ -81,7 +81,7 @@ class Conclusion:
     rows: Sequence[dict[str, Any]]
     figures: Sequence[Figure]
     paragraph: str
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
 
 
 Plan = Callable[[StudyRequest, Path], StudyPlan]

@@ -34,7 +34,7 @@ class Workbench:
         config, parts = run.config, self.parts(run.config)
         network = build_network(trained_part(config.model), parts.learned, config.run.seed)
         network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
-        start_head(network, config, parts.learned, loaders(config, parts))
+        start_head(network, config, parts.learned, loader_processes(config.run.workers, parts.learned.source))
         return network
 
     def best_network(self, run: PlannedRun) -> Embedder:
@@ -46,8 +46,3 @@ class Workbench:
         """Raise if the run has begun with other data: they may have changed since it was trained."""
         if is_run(run.folder):
             Logbook.reopen(run.folder).pin_data(self.load_data(run.config.data).digest)
-
-
-def loaders(config: Config, parts: Parts) -> int:
-    """Count the processes that load images."""
-    return loader_processes(config.run.workers, parts.learned.source)

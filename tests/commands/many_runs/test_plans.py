@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from ccp_dml.commands.many_runs.plans import (
-    PlanEntry,
     alone_with_plan,
     chosen_runner,
     failed_values,
@@ -26,6 +25,7 @@ from ccp_dml.plans.cluster import ClusterRunner
 from ccp_dml.plans.forecast import Forecast
 from ccp_dml.plans.plan import plan_run
 from ccp_dml.plans.runner import Failure, LocalRunner
+from ccp_dml.studies.study import StudyRun
 
 
 @pytest.fixture
@@ -39,18 +39,18 @@ def entries(features, tmp_path):
         (run.folder / "config.toml").write_text("")
         (run.folder / "metrics.jsonl").write_text('{"step": 40, "map_at_r": 0.5}\n')
     (runs[0].folder / "result.json").write_text("{}")
-    return [PlanEntry(run, {"method": run.name}) for run in runs]
+    return [StudyRun({"method": run.name}, run) for run in runs]
 
 
 def test_totals_count_what_is_left(entries):
-    assert plan_totals(entries) == {"done": 1, "partly": 1, "open": 1, "steps_left": 60 + 100}
+    assert plan_totals([one.run for one in entries]) == {"done": 1, "partly": 1, "open": 1, "steps_left": 60 + 100}
 
 
 def test_a_run_that_patience_ends_makes_the_rest_unknown(entries):
     config = entries[2].run.config
     endless = config.train.model_copy(update={"max_steps": None})
-    entries[2] = PlanEntry(replace(entries[2].run, config=config.model_copy(update={"train": endless})))
-    assert plan_totals(entries)["steps_left"] is None
+    unending = replace(entries[2].run, config=config.model_copy(update={"train": endless}))
+    assert plan_totals([entries[0].run, unending])["steps_left"] is None
 
 
 def test_a_plan_as_json_names_states_and_places(entries, tmp_path, capsys):
@@ -78,11 +78,11 @@ def test_a_plan_for_people_says_what_is_left(entries, tmp_path, capsys):
 def test_a_plan_without_its_data_is_refused(tmp_path):
     gone = plan_run("run", tmp_path / "run", ["features", "c2"], ["data.path=gone.npz"])
     with pytest.raises(UserError, match=r"there is no features file .*gone\.npz"):
-        show_plan([PlanEntry(gone)], tmp_path, as_json=False)
+        show_plan([StudyRun({}, gone)], tmp_path, as_json=False)
 
 
 def test_finished_plans_need_neither_data_nor_time(entries):
-    assert look_ahead(entries[:1]) == ([], None)
+    assert look_ahead([entries[0].run]) == ([], None)
 
 
 def test_forecasts_say_what_they_leave_out():

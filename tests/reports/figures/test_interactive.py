@@ -12,11 +12,9 @@ from ccp_dml.reports.figures.figure import (
     Bars,
     Figure,
     HeatMap,
-    Highlight,
     Histogram,
     Line,
     Lines,
-    Mark,
     Points,
     Scatter,
     Surface,
@@ -66,73 +64,9 @@ def test_both_show_the_same_values() -> None:
     assert line_axis.get_xscale() == "log"
 
 
-def test_bins_are_whole_multiples_of_their_width() -> None:
+def test_both_count_in_the_same_bins() -> None:
     panel = PANELS["histogram"]
     assert isinstance(panel, Histogram)
-    assert panel.bin_edges() == [50, 75, 100, 125, 150]
     canvas = picture.draw(Figure("x", "title", "caption", [panel]))
     assert [bar.get_height() for bar in canvas.axes[0].patches] == [1, 2, 0, 1]
     assert plotly_panel(panel)["data"][0]["xbins"] == {"start": 50, "end": 150, "size": 25}
-
-
-MARKED = Lines(
-    "t",
-    "step",
-    "y",
-    [Line("a", [1, 10], [2, 20], 1)],
-    log_y=True,
-    y_limits=(1, 100),
-    marks=[Mark(5, "2", 1), Mark(7, "3")],
-    marks_label="a new problem starts",
-    highlights=[Highlight(10, 20, "best", 1)],
-    notes={10: "problem 2"},
-    decimals=1,
-)
-COMPARED = Bars(
-    "t",
-    "",
-    "%",
-    ["C1", "C2"],
-    [
-        BarGroup("XBM", [1.0, None], 1, palette="variants", references=[2.0, None]),
-        BarGroup("CCP", [3.0, -4.0], 3, palette="variants", references=[None, 5.0]),
-    ],
-    reference_label="paper",
-    has_values=True,
-)
-
-
-def test_marks_highlights_and_limits_are_in_both() -> None:
-    panel = plotly_panel(MARKED)
-    graph_objects.Figure(with_colours(panel))
-    line, best, key = panel["data"]
-    assert (line["text"], line["hovertemplate"]) == (["", " (problem 2)"], "%{x:,g}%{text}: %{y:.1f}")
-    assert (best["name"], best["x"], best["y"]) == ("best", [10], [20])
-    assert key["name"] == "a new problem starts"
-    assert [(shape["x0"], shape["line"]["color"]) for shape in panel["layout"]["shapes"]] == [
-        (5, "var(--s1)"),
-        (7, "var(--soft)"),
-    ]
-    assert panel["layout"]["yaxis"]["range"] == [0, 2]
-    axis = picture.draw(Figure("x", "title", "caption", [MARKED])).axes[0]
-    assert [text.get_text() for text in axis.texts] == ["2", "3"]
-    assert axis.get_legend_handles_labels()[1] == ["a new problem starts", "best", "a"]
-    assert (axis.get_yscale(), axis.get_ylim()) == ("log", (1, 100))
-
-
-def test_bars_are_compared_with_references_in_both() -> None:
-    panel = plotly_panel(COMPARED)
-    graph_objects.Figure(with_colours(panel))
-    xbm, ccp, of_xbm, of_ccp = panel["data"]
-    assert (xbm["offsetgroup"], ccp["offsetgroup"]) == (of_xbm["offsetgroup"], of_ccp["offsetgroup"]) == ("XBM", "CCP")
-    assert (of_xbm["y"], of_ccp["y"]) == ([2.0, None], [None, 5.0])
-    assert (of_xbm["showlegend"], of_ccp["showlegend"]) == (True, False)
-    assert ccp["marker"]["color"] == "var(--v3)"
-    canvas = picture.draw(Figure("x", "title", "caption", [COMPARED, COMPARED], is_aligned=True, note="small print"))
-    axis = canvas.axes[0]
-    diamonds = [(one.get_xdata()[0], one.get_ydata()[0]) for one in axis.lines if one.get_marker() == "D"]
-    assert diamonds == [(pytest.approx(-0.2), 2.0), (pytest.approx(1.2), 5.0)]
-    assert "+3.0" in [text.get_text() for text in axis.texts]
-    assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["XBM", "CCP", "paper"]
-    assert canvas.texts[-1].get_text() == "small print"
-    assert axis.get_ylim() == canvas.axes[1].get_ylim()

@@ -3,16 +3,11 @@ from typing import Any
 
 import pytest
 
-from ccp_dml.reports.figures.figure import Highlight, Line, Lines, Mark
-from ccp_dml.reports.figures.page_chart import MOST_POINTS, draw, nice_ticks
+from ccp_dml.reports.figures.page_chart import MOST_POINTS, Chart, Curve, Highlight, Mark, draw, nice_ticks
 
 
-def line(label: str, *points: tuple[float, float], style: int = 0) -> Line:
-    return Line(label, [x for x, _ in points], [y for _, y in points], style)
-
-
-def chart(*points: tuple[float, float], **changes: Any) -> Lines:
-    return Lines("title", "step", "y", [line("line", *points)], **changes)
+def chart(*points: tuple[float, float], decimals: int | None = 2, **changes: Any) -> Chart:
+    return Chart("title", "step", "y", [Curve("line", points)], decimals, **changes)
 
 
 @pytest.mark.parametrize(
@@ -72,22 +67,16 @@ def test_values_have_as_many_decimals_as_asked_for_or_as_their_size_asks_for() -
         assert drawn.y_ticks[-1].text == "50"
 
 
-def test_limits_and_ticks_may_be_given() -> None:
-    drawn = draw(chart((16, 10.0), (32, 20.0), y_limits=(0, 100), x_ticks=[16, 32, 64]))
+def test_limits_may_be_given() -> None:
+    drawn = draw(chart((16, 10.0), (32, 20.0), y_limits=(0, 100)))
     assert drawn is not None
     assert [tick.text for tick in drawn.y_ticks] == ["0", "20", "40", "60", "80", "100"]
-    assert [(tick.at, tick.text) for tick in drawn.x_ticks] == [(0, "16"), (100, "32")]
     assert drawn.lines == ["0.0,90.0 100.0,80.0"]
 
 
-def test_error_bars_are_refused() -> None:
-    with pytest.raises(ValueError, match="no error bars"):
-        draw(Lines("t", "x", "y", [Line("a", [1], [2], spread=[0.1])]))
-
-
 def test_lines_with_other_steps_share_one_table() -> None:
-    lines = [line("a", (1, 1.0), (3, 3.0)), line("b", (3, 4.0), style=1)]
-    drawn = draw(Lines("t", "step", "y", lines, notes={3: "p"}, decimals=1))
+    curves = [Curve("a", [(1, 1.0), (3, 3.0)]), Curve("b", [(3, 4.0)], style=1)]
+    drawn = draw(Chart("t", "step", "y", curves, 1, notes={3: "p"}))
     assert drawn is not None
     assert [row.text for row in drawn.rows] == ["1", "3 (p)"]
     assert drawn.rows[0].points[1] is None

@@ -2,18 +2,27 @@
 
 from pathlib import Path
 
+import pytest
+
 from ccp_dml.reports.figures import picture
-from ccp_dml.reports.figures.figure import (
-    BarGroup,
-    Bars,
-    Figure,
+from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure
+
+COMPARED = Bars(
+    "t",
+    "",
+    "%",
+    ["C1", "C2"],
+    [
+        BarGroup("XBM", [1.0, None], 1, palette="variants", references=[2.0, None]),
+        BarGroup("CCP", [3.0, -4.0], 3, palette="variants", references=[None, 5.0]),
+    ],
+    reference_label="paper",
+    has_values=True,
 )
 
 
 def test_the_same_figure_gives_the_same_file(tmp_path: Path) -> None:
-    compared = BarGroup("CCP", [3.0, -4.0], 3, palette="variants", references=[None, 5.0])
-    bars = Bars("t", "", "%", ["C1", "C2"], [compared], reference_label="paper", has_values=True)
-    figure = Figure("x", "title", "caption", [bars])
+    figure = Figure("x", "title", "caption", [COMPARED])
     for ending in ("png", "svg"):
         one, other = (picture.write_picture(tmp_path / f"{name}.{ending}", figure) for name in "ab")
         assert one.read_bytes() == other.read_bytes()
@@ -33,3 +42,14 @@ def test_a_gap_is_no_bar() -> None:
     heights = [bar.get_height() for bar in axis.patches]
     assert heights[-1] == 2.0
     assert not any(height > 0 for height in heights[:-1])
+
+
+def test_bars_are_compared_with_references() -> None:
+    canvas = picture.draw(Figure("x", "title", "caption", [COMPARED, COMPARED], is_aligned=True, note="small print"))
+    axis = canvas.axes[0]
+    diamonds = [(one.get_xdata()[0], one.get_ydata()[0]) for one in axis.lines if one.get_marker() == "D"]
+    assert diamonds == [(pytest.approx(-0.2), 2.0), (pytest.approx(1.2), 5.0)]
+    assert "+3.0" in [text.get_text() for text in axis.texts]
+    assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["XBM", "CCP", "paper"]
+    assert canvas.texts[-1].get_text() == "small print"
+    assert axis.get_ylim() == canvas.axes[1].get_ylim()

@@ -101,7 +101,7 @@ def test_decades_are_equally_wide() -> None:
 
 def test_sets_share_the_rows_of_the_table() -> None:
     found, _ = trade_off_charts({"a": curve((0.01, 0.2), (0.1, 0.1)), "b": curve((0.1, 0.3)), "none": []})
-    assert [line.label for line in found.panel.lines] == ["a", "b"]
+    assert [curve.label for curve in found.chart.curves] == ["a", "b"]
     assert [row.text for row in found.rows] == ["1.00", "10.0"]
     assert found.rows[0].points[1] is None
     assert [point.text for point in found.rows[1].points if point] == ["90.0", "70.0"]

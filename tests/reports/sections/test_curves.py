@@ -52,12 +52,10 @@ def test_a_run_that_logged_no_starts_has_problems_that_end_with_evaluations():
 def test_one_picture_shows_staleness_switches_and_score():
     section = projections([run_of(PACED)])
     pace = section.content["charts"][0]
-    assert pace.panel.title == "Pace"
-    assert [line.label for line in pace.panel.lines] == ["validation MAP@R", "staleness of proxies"]
-    assert [mark.x for mark in pace.panel.marks] == [100, 130, 170, 310]
-    assert dict(zip(pace.panel.lines[1].x, pace.panel.lines[1].y, strict=True)) == pytest.approx(
-        {200: 0.3, 300: 0.5, 350: 0.1}
-    )
+    assert pace.chart.title == "Pace"
+    assert [curve.label for curve in pace.chart.curves] == ["validation MAP@R", "staleness of proxies"]
+    assert [mark.x for mark in pace.chart.marks] == [100, 130, 170, 310]
+    assert dict(pace.chart.curves[1].points) == pytest.approx({200: 0.3, 300: 0.5, 350: 0.1})
 
 
 def test_a_baseline_has_no_section_of_projections():

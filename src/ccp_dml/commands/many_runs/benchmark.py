@@ -9,7 +9,6 @@ import typer
 from ccp_dml.commands.console import Json, Settings, err, out, print_json
 from ccp_dml.commands.many_runs.plans import (
     Cluster,
-    PlanEntry,
     ShowPlan,
     Workers,
     alone_with_plan,
@@ -80,7 +79,7 @@ def benchmark(
     from ccp_dml.benchmark.request import BenchmarkRun, default_folder, extend
     from ccp_dml.commands.many_runs.plan_progress import PlanProgress
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
-    from ccp_dml.plans.plan import state_of
+    from ccp_dml.plans.plan import PlannedRun, state_of
     from ccp_dml.plans.runner import execute
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import BenchmarkFolder, BenchmarkRequest, write_request
@@ -90,30 +89,30 @@ def benchmark(
     )
     folder = out_folder or default_folder(wanted)
     plan_runs = plan_mlrc if protocol is ProtocolName.mlrc else plan_conventional
-    whole = extend(folder, wanted)
-    refuse_unknown_paper(whole.paper)
-    planned = plan_runs(whole, folder)
     labels = [recipe_label(method) for method in wanted.methods]
 
-    def asked_for(runs: list[BenchmarkRun]) -> list[BenchmarkRun]:
-        return [one for one in runs if one.method in labels and one.repeat < repeats]
+    def whole_plan() -> tuple[BenchmarkRequest, list[BenchmarkRun]]:
+        """Plan what was asked for in this folder, now and before."""
+        whole = extend(folder, wanted)
+        refuse_unknown_paper(whole.paper)
+        return whole, plan_runs(whole, folder)
 
-    left = [one.run for one in asked_for(planned) if state_of(one.run.folder).state != "done"]
+    def asked_for(runs: list[BenchmarkRun]) -> tuple[list[BenchmarkRun], list[PlannedRun]]:
+        """Choose the runs that this command asks for, and of these what is left to train."""
+        own = [one for one in runs if one.method in labels and one.repeat < repeats]
+        return own, [one.run for one in own if state_of(one.run.folder).state != "done"]
+
+    _, planned = whole_plan()
+    own, left = asked_for(planned)
     refuse_mistakes(folder, [one.run for one in planned], left, settings or [])
     if plan:
-        entries = [
-            PlanEntry(one.run, {"method": one.method, "repeat": one.repeat, "fold": one.fold})
-            for one in asked_for(planned)
-        ]
-        return show_plan(entries, folder, as_json, " ".join(unlike_trainings(asked_for(planned))))
+        return show_plan(own, folder, as_json, " ".join(unlike_trainings(own)))
     runner = chosen_runner(folder, workers, cluster)
     with alone_with_plan("benchmark", folder, left):
-        whole = extend(folder, wanted)
-        planned = plan_runs(whole, folder)
-        total = len(asked_for(planned))
-        left = [one.run for one in asked_for(planned) if state_of(one.run.folder).state != "done"]
+        whole, planned = whole_plan()
+        own, left = asked_for(planned)
         write_request(folder, whole)
-        with PlanProgress(err, folder / layout.LOG, total, total - len(left)) as progress:
+        with PlanProgress(err, folder / layout.LOG, len(own), len(own) - len(left)) as progress:
             failures = execute(left, runner, progress)
         table = write_outcome(whole, planned, folder)
         page = write_benchmark_report(BenchmarkFolder.read(folder), folder / layout.REPORT)
@@ -128,7 +127,7 @@ def benchmark(
         )
         out.print(f"Report: {page}", soft_wrap=True)
     if failures:
-        show_failures(failures, total)
+        show_failures(failures, len(own))
         raise typer.Exit(1)
     return None
 

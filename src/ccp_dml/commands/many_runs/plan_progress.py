@@ -21,7 +21,7 @@ class PlanProgress(PlanWatcher):
         total: the number of runs, of which `done` need no training.
     """
 
-    def __init__(self, console: Console, log: Path, total: int, done: int = 0) -> None:
+    def __init__(self, console: Console, log: Path, total: int, done: int) -> None:
         self.console, self.log, self.total, self.done, self.failures = console, log, total, done, 0
         self.bar: Progress | None = None
         self.current: dict[str, TaskID] = {}

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -14,17 +13,17 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import file_in_the_way
 
 if TYPE_CHECKING:
+    from ccp_dml.benchmark.request import BenchmarkRun
     from ccp_dml.plans.forecast import Forecast
     from ccp_dml.plans.plan import PlannedRun
     from ccp_dml.plans.runner import Failure, Runner
+    from ccp_dml.studies.study import StudyRun
 
 ShowPlan = Annotated[bool, typer.Option("--plan", help="List the runs, their cost and which are done; train nothing.")]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", min=1, metavar="N", help="Runs trained at once; default: one per CUDA device."),
 ]
-
-
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -33,14 +32,6 @@ Cluster = Annotated[
         help="Train on a Dask cluster: tcp://scheduler:8786, or local:N for N workers of this machine.",
     ),
 ]
-
-
-@dataclass(frozen=True)
-class PlanEntry:
-    """A planned run and where it stands among the others, such as method, repeat and fold."""
-
-    run: "PlannedRun"
-    coordinates: dict[str, Any] = field(default_factory=dict)
 
 
 def refuse_mistakes(
@@ -105,7 +96,7 @@ def chosen_runner(folder: Path, workers: int | None, cluster: str | None) -> "Ru
     return ClusterRunner(cluster, folder)
 
 
-def look_ahead(planned: Sequence[PlanEntry]) -> "tuple[list[str], Forecast | None]":
+def look_ahead(runs: "Sequence[PlannedRun]") -> "tuple[list[str], Forecast | None]":
     """Check data and weights of the runs that are left, and measure how long they will take.
 
     Returns what the user should know, and None in place of a forecast where nothing is left.
@@ -114,7 +105,7 @@ def look_ahead(planned: Sequence[PlanEntry]) -> "tuple[list[str], Forecast | Non
     from ccp_dml.plans.plan import state_of
     from ccp_dml.plans.rehearsal import check
 
-    left = [one.run for one in planned if state_of(one.run.folder).state != "done"]
+    left = [run for run in runs if state_of(run.folder).state != "done"]
     return (check(left), forecast(left)) if left else ([], None)
 
 
@@ -134,7 +125,11 @@ def forecast_text(found: "Forecast", runs: int) -> str:
 
 
 def show_plan(
-    planned: Sequence[PlanEntry], folder: Path, as_json: bool, note: str = "", to_come: Sequence[PlanEntry] = ()
+    planned: "Sequence[StudyRun | BenchmarkRun]",
+    folder: Path,
+    as_json: bool,
+    note: str = "",
+    to_come: "Sequence[PlannedRun]" = (),
 ) -> None:
     """Check the runs; print them, their cost in steps and time, and how far each has come.
 
@@ -142,7 +137,7 @@ def show_plan(
     """
     from ccp_dml.plans.plan import state_of
 
-    everything = [*planned, *to_come]
+    everything = [*(one.run for one in planned), *to_come]
     told, found = look_ahead(everything)
     states = [state_of(one.run.folder) for one in planned]
     if as_json:
@@ -185,11 +180,11 @@ def show_plan(
     return None
 
 
-def plan_totals(planned: Sequence[PlanEntry]) -> dict[str, int | None]:
+def plan_totals(runs: "Sequence[PlannedRun]") -> dict[str, int | None]:
     """Count the runs in each state, and the steps left; None if patience decides about some of them."""
     from ccp_dml.plans.plan import state_of
 
-    found = [(one.run.steps, state_of(one.run.folder)) for one in planned]
+    found = [(run.steps, state_of(run.folder)) for run in runs]
     states = [how.state for _, how in found]
     left = [None if steps is None else steps - how.step for steps, how in found if how.state != "done"]
     known = [steps for steps in left if steps is not None]

@@ -11,7 +11,6 @@ import typer
 from ccp_dml.commands.console import Json, Settings, err, out, print_json
 from ccp_dml.commands.many_runs.plans import (
     Cluster,
-    PlanEntry,
     ShowPlan,
     Workers,
     alone_with_plan,
@@ -106,8 +105,7 @@ def study(
     planned = chosen.plan(request, folder)
     refuse_mistakes(folder, [one.run for one in planned.runs], planned.rehearsed, request.run_settings)
     if plan:
-        entries = [PlanEntry(one.run, one.coordinates) for one in planned.runs]
-        return show_plan(entries, folder, as_json, planned.note, [PlanEntry(run) for run in planned.to_come])
+        return show_plan(planned.runs, folder, as_json, planned.note, planned.to_come)
     runner = chosen_runner(folder, workers, cluster)
     with alone_with_plan("study", folder, planned.rehearsed):
         request = extend(folder, wanted)

@@ -19,6 +19,7 @@ from ccp_dml.commands.console import (
     out,
     print_json,
     take_termination_as_interrupt,
+    warn,
 )
 from ccp_dml.errors import UserError, listing
 
@@ -318,7 +319,3 @@ def _warn_of_unlabelled(given: list[str], listed: "list[ListedImage]") -> None:
             f"Images without a label: {len(bare):,}, in {shown} itself, as only its subfolders are labels. To take its "
             "own name as label, name the folder above it."
         )
-
-
-def warn(text: str) -> None:
-    err.print(text, style="yellow", soft_wrap=True)

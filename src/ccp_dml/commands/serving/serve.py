@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Device, MovedFiles, TrustCode, out
-from ccp_dml.commands.serving.index import ModelOption, warn
+from ccp_dml.commands.console import Device, MovedFiles, TrustCode, out, warn
+from ccp_dml.commands.serving.index import ModelOption
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:

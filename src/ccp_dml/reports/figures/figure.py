@@ -1,12 +1,12 @@
-"""Describe figures once, as plain values, for three renderers.
+"""Describe figures once, as plain values, for two renderers.
 
-`page_chart` draws a panel of lines as light HTML and SVG, `interactive` any panel with Plotly, and `picture` a whole
-figure with matplotlib. Values are in the unit that is shown: percentages are 0..100.
+`interactive` draws a panel with Plotly, and `picture` a whole figure with matplotlib. Values are in the unit that is
+shown: percentages are 0..100. (The charts of reports are lighter, and described in `page_chart`.)
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from ccp_dml.reports.figures.palette import Palette
@@ -26,25 +26,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A vertical line, such as where a new problem starts."""
-
-    x: float
-    label: str
-    style: int | None = None  # the line that it belongs to; None: all of them
-
-
-@dataclass(frozen=True)
-class Highlight:
-    """One point of a line worth a name, such as the best evaluation."""
-
-    x: float
-    y: float
-    label: str
-    style: int = 0
-
-
-@dataclass(frozen=True)
 class Lines:
     """Lines over one pair of axes."""
 
@@ -54,14 +35,7 @@ class Lines:
     lines: Sequence[Line]
     x_ticks: Sequence[float] | None = None  # the only ticks, where only some x are possible; None: round values
     log_x: bool = False
-    log_y: bool = False
-    y_limits: tuple[float, float] | None = None  # None: as the values ask
     has_markers: bool = False
-    marks: Sequence[Mark] = ()
-    marks_label: str = ""  # what all marks mean
-    highlights: Sequence[Highlight] = ()
-    notes: Mapping[float, str] = field(default_factory=dict)  # a word on some x, shown with its values
-    decimals: int | None = 2  # of values that a reader points at; None: as many as the size of each asks for
 
 
 @dataclass(frozen=True)
@@ -73,7 +47,7 @@ class BarGroup:
     style: int = 0
     spread: Sequence[float | None] | None = None
     palette: Palette = "series"
-    references: Sequence[float | None] | None = None  # another value to compare each bar with, marked on it
+    references: Sequence[float | None] | None = None  # another value to compare each bar with, marked on pictures
 
 
 @dataclass(frozen=True)
@@ -86,7 +60,7 @@ class Bars:
     categories: Sequence[str]
     groups: Sequence[BarGroup]
     reference_label: str = ""  # what the references of all groups are
-    has_values: bool = False  # the value stands on each bar, with its sign
+    has_values: bool = False  # on pictures the value stands on each bar, with its sign
 
 
 @dataclass(frozen=True)

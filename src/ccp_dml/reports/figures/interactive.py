@@ -4,7 +4,6 @@ Colours are variables of the palette, such as `var(--s0)`; study.js replaces the
 light or dark.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from ccp_dml.reports.figures.figure import (
     HeatMap,
     Histogram,
     Lines,
-    Mark,
     Panel,
     Points,
     Scatter,
@@ -31,66 +29,42 @@ ROOM_FOR_LEGEND = 48  # pixels below the axis: two rows, as on a phone
 
 def plotly_panel(panel: Panel) -> dict[str, Any]:
     """Make `data` and `layout` for `Plotly.newPlot`."""
-    traces, layout = traces_of(panel), base_layout(panel)
-    if sum(trace.get("showlegend", True) for trace in traces) > 1:
-        layout["margin"]["b"] += ROOM_FOR_LEGEND
+    layout = base_layout(panel)
     match panel:
         case Lines():
-            layout = line_layout(panel, layout)
-        case Bars() | Histogram():
-            layout |= {"barmode": "group", "scattermode": "group", "bargap": 0.15}
+            traces = line_traces(panel)
+            if panel.x_ticks is not None:
+                texts = [f"{tick:g}" for tick in panel.x_ticks]
+                layout["xaxis"] |= {"tickvals": list(panel.x_ticks), "ticktext": texts}
+        case Bars():
+            traces = bar_traces(panel)
+            layout |= {"barmode": "group", "bargap": 0.15}
+        case Histogram():
+            traces = [histogram_trace(panel)]
+            layout |= {"bargap": 0.15}
         case HeatMap():
+            traces = [heat_map_trace(panel)]
             layout["xaxis"] |= {"type": "category", "showgrid": False}
             layout["yaxis"] |= {"type": "category", "showgrid": False}
         case Scatter():
-            layout = scatter_layout(panel, layout)
+            traces = point_traces(panel.groups)
+            if panel.equal_axes:
+                layout["yaxis"] |= {"scaleanchor": "x", "scaleratio": 1}
+            for axis in ("xaxis", "yaxis"):
+                layout[axis] |= {} if panel.limits is None else {"range": list(panel.limits)}
+                layout[axis] |= {} if panel.has_ticks else {"showticklabels": False, "zeroline": False}
         case Surface():
+            traces = [surface_trace(panel), *point_traces(panel.points)]
             layout["yaxis"] |= {"range": [panel.y[0] - MARGIN, panel.y[-1] + MARGIN]}
     if isinstance(panel, Lines | Scatter | Surface) and panel.log_x:
         layout["xaxis"] |= {"type": "log", "exponentformat": "power"}
+    if sum(trace.get("showlegend", True) for trace in traces) > 1:
+        layout["margin"]["b"] += ROOM_FOR_LEGEND
     return {"data": traces, "layout": layout}
-
-
-def line_layout(panel: Lines, layout: dict[str, Any]) -> dict[str, Any]:
-    if panel.x_ticks is not None:
-        layout["xaxis"] |= {"tickvals": list(panel.x_ticks), "ticktext": [f"{tick:g}" for tick in panel.x_ticks]}
-    if panel.log_y:
-        layout["yaxis"] |= {"type": "log", "exponentformat": "power"}
-    if panel.y_limits is not None:
-        layout["yaxis"] |= {"range": [math.log10(end) if panel.log_y else end for end in panel.y_limits]}
-    if panel.marks:
-        layout["shapes"] = [
-            {
-                "type": "line",
-                "x0": mark.x,
-                "x1": mark.x,
-                "y0": 0,
-                "y1": 1,
-                "yref": "paper",
-                "line": {"color": mark_colour(mark), "width": 1, "dash": "dot"},
-                "label": {"text": mark.label, "textposition": "end"},
-            }
-            for mark in panel.marks
-        ]
-    return layout
 
 
 def dash_of(style: int) -> str:
     return ",".join(f"{length}px" for length in dashes(style)) or "solid"
-
-
-def mark_colour(mark: Mark) -> str:
-    return "var(--soft)" if mark.style is None else variable(mark.style)
-
-
-def scatter_layout(panel: Scatter, layout: dict[str, Any]) -> dict[str, Any]:
-    axes = ("xaxis", "yaxis")
-    if panel.equal_axes:
-        layout["yaxis"] |= {"scaleanchor": "x", "scaleratio": 1}
-    for axis in axes:
-        layout[axis] |= {} if panel.limits is None else {"range": list(panel.limits)}
-        layout[axis] |= {} if panel.has_ticks else {"showticklabels": False, "zeroline": False}
-    return layout
 
 
 def base_layout(panel: Panel) -> dict[str, Any]:
@@ -121,27 +95,9 @@ def base_layout(panel: Panel) -> dict[str, Any]:
     }
 
 
-def traces_of(panel: Panel) -> list[Trace]:
-    match panel:
-        case Lines():
-            return line_traces(panel)
-        case Bars():
-            return bar_traces(panel)
-        case Histogram():
-            return [histogram_trace(panel)]
-        case HeatMap():
-            return [heat_map_trace(panel)]
-        case Scatter():
-            return point_traces(panel.groups)
-        case Surface():
-            return [surface_trace(panel), *point_traces(panel.points)]
-
-
 def line_traces(panel: Lines) -> list[Trace]:
-    value = "%{y:.3g}" if panel.decimals is None else f"%{{y:.{panel.decimals}f}}"
-    traces: list[Trace] = []
-    for line in panel.lines:
-        trace: Trace = {
+    return [
+        {
             "type": "scatter",
             "mode": "lines+markers" if panel.has_markers else "lines",
             "name": line.label,
@@ -150,33 +106,14 @@ def line_traces(panel: Lines) -> list[Trace]:
             "line": {"color": variable(line.style), "width": 2, "dash": dash_of(line.style)},
             "marker": {"color": variable(line.style)},
             "error_y": error_bars(line.spread),
-            "hovertemplate": f"%{{x:,g}}: {value}",
+            "hovertemplate": "%{x:,g}: %{y:.2f}",
         }
-        if panel.notes:
-            notes = [f" ({panel.notes[x]})" if x in panel.notes else "" for x in line.x]
-            trace |= {"text": notes, "hovertemplate": f"%{{x:,g}}%{{text}}: {value}"}
-        traces.append(trace)
-    for spot in panel.highlights:
-        ring = {"color": "var(--card)", "size": 11, "line": {"color": variable(spot.style), "width": 3}}
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": spot.label,
-                "x": [spot.x],
-                "y": [spot.y],
-                "marker": ring,
-                "hovertemplate": "%{x:,g}",
-            }
-        )
-    if panel.marks:  # an empty line: shapes are in no legend
-        named = {"name": panel.marks_label, "line": {"color": "var(--soft)", "width": 1, "dash": "dot"}}
-        traces.append({"type": "scatter", "mode": "lines", "x": [None], "y": [None], **named})
-    return traces
+        for line in panel.lines
+    ]
 
 
 def bar_traces(panel: Bars) -> list[Trace]:
-    traces: list[Trace] = [
+    return [
         {
             "type": "bar",
             "name": group.label,
@@ -185,30 +122,9 @@ def bar_traces(panel: Bars) -> list[Trace]:
             "marker": {"color": variable(group.style, group.palette)},
             "error_y": error_bars(group.spread),
             "hovertemplate": "%{x}: %{y:.2f}",
-            **({"texttemplate": "%{y:+.1f}", "textposition": "outside"} if panel.has_values else {}),
         }
         for group in panel.groups
     ]
-    compared = [group for group in panel.groups if group.references is not None]
-    for trace, group in zip(traces, panel.groups, strict=True):
-        if compared:
-            trace["offsetgroup"] = group.label
-    for place, group in enumerate(compared):
-        outline = {"color": "var(--ink)", "width": 1.5}
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": panel.reference_label,
-                "showlegend": place == 0,
-                "offsetgroup": group.label,
-                "x": list(panel.categories),
-                "y": list(group.references or ()),
-                "marker": {"symbol": "diamond", "size": 9, "color": "var(--card)", "line": outline},
-                "hovertemplate": f"%{{x}}, {panel.reference_label}: %{{y:.2f}}",
-            }
-        )
-    return traces
 
 
 def histogram_trace(panel: Histogram) -> Trace:

@@ -27,7 +27,7 @@ def problem_panels(
     return panels
 
 
-def class_points(images: MapPoints, in_legend: bool = True) -> list[Points]:
+def class_points(images: MapPoints, in_legend: bool) -> list[Points]:
     """Draw images whose embeddings are places in the plane (n, 2), with a colour per class."""
     groups = []
     for label, name in enumerate(images.class_names):

@@ -126,19 +126,8 @@ def draw_lines(axis: Axes, panel: Lines) -> None:
         marker = "o" if panel.has_markers else None
         style: dict[str, Any] = {"color": light(line.style), "label": line.label, "marker": marker, "markersize": 4}
         axis.errorbar(line.x, line.y, yerr=line.spread, capsize=3, linestyle=(0, dashes(line.style)), **style)
-    for place, mark in enumerate(panel.marks):
-        own = "grey" if mark.style is None else light(mark.style)
-        label = panel.marks_label if place == 0 else None
-        axis.axvline(mark.x, color=own, linestyle=":", linewidth=1, label=label)
-        axis.annotate(mark.label, (mark.x, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=7)
-    for spot in panel.highlights:
-        axis.plot(spot.x, spot.y, "o", color=light(spot.style), markerfacecolor="white", markersize=8, label=spot.label)
     if panel.x_ticks is not None:
         axis.set_xticks(panel.x_ticks, [f"{tick:g}" for tick in panel.x_ticks])
-    if panel.log_y:
-        axis.set_yscale("log")
-    if panel.y_limits is not None:
-        axis.set_ylim(panel.y_limits)
 
 
 def draw_bars(axis: Axes, panel: Bars) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports import certificate_words
-from ccp_dml.reports.figures.figure import Line, Lines
-from ccp_dml.reports.figures.page_chart import DrawnChart, draw
+from ccp_dml.reports.figures.page_chart import Chart, DrawnChart, curves_of, draw_all
 from ccp_dml.reports.sections.section import Section
 
 ORDER = ("test", "validation", "training")  # of the curves: what matters most has the first colour
@@ -41,38 +40,16 @@ FALSE = "false matches in % of different-class pairs, at most"
 
 def trade_off_charts(curves: Mapping[str, TradeOff]) -> list[DrawnChart]:
     """Draw what is found (ROC) and what is missed (DET) of the same `curves`; no chart where no curve has a point."""
-    panels = [
-        Lines(
-            "Found (ROC)",
-            FALSE,
-            FOUND,
-            _lines({name: [(x, 100 - y) for x, y in _rates(one)] for name, one in curves.items()}),
-            log_x=True,
-            y_limits=(0.0, 100.0),
-            decimals=None,
-        ),
-        Lines(
-            "Missed (DET)",
-            FALSE,
-            MISSED,
-            # Zero has no place on a logarithmic axis.
-            _lines({name: [(x, y) for x, y in _rates(one) if y > 0] for name, one in curves.items()}),
-            log_x=True,
-            log_y=True,
-            decimals=None,
-        ),
-    ]
-    return [drawn for panel in panels if (drawn := draw(panel)) is not None]
-
-
-def _rates(curve: TradeOff) -> list[tuple[float, float]]:
-    """List the wanted false-match rates and the rates of misses that they cost, in percent."""
-    return [(100 * point["wanted"], 100 * point["reached"]["miss_rate"]) for point in curve]
-
-
-def _lines(curves: Mapping[str, Sequence[tuple[float, float]]]) -> list[Line]:
-    return [
-        Line(name, [x for x, _ in points], [y for _, y in points], style)
-        for style, (name, points) in enumerate(curves.items())
-        if points
-    ]
+    rates = {
+        name: [(100 * point["wanted"], 100 * point["reached"]["miss_rate"]) for point in curve]
+        for name, curve in curves.items()
+    }
+    found = {name: [(x, 100 - y) for x, y in points] for name, points in rates.items()}
+    # Zero has no place on a logarithmic axis.
+    missed = {name: [(x, y) for x, y in points if y > 0] for name, points in rates.items()}
+    return draw_all(
+        [
+            Chart("Found (ROC)", FALSE, FOUND, curves_of(found), None, log_x=True, y_limits=(0.0, 100.0)),
+            Chart("Missed (DET)", FALSE, MISSED, curves_of(missed), None, log_x=True, log_y=True),
+        ]
+    )

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder, number, run_labels
-from ccp_dml.reports.figures.figure import Highlight, Line, Lines, Mark
-from ccp_dml.reports.figures.page_chart import draw
+from ccp_dml.reports.figures.page_chart import Chart, Curve, Highlight, Mark, curves_of, draw_all
 from ccp_dml.reports.sections.section import Section
 from ccp_dml.reports.words import validated_on
 
@@ -35,13 +34,8 @@ def curves(runs: Sequence[RunFolder]) -> Section | None:
 
 def projections(runs: Sequence[RunFolder]) -> Section | None:
     """Draw pace, covering radius, spread of the proxies and pull to the previous solution; None for baselines."""
-    radius = Lines(
-        title="Covering radius",
-        x_label="problem",
-        y_label=RADIUS,
-        lines=_lines(runs, [_radius_points(run) for run in runs], "covering radius"),
-        decimals=3,
-    )
+    of_radius = _curves(runs, [_radius_points(run) for run in runs], "covering radius")
+    radius = Chart("Covering radius", "problem", RADIUS, of_radius, 3)
     staleness = _pace_chart(runs[0]) if len(runs) == 1 else _step_chart(runs, "staleness", "Staleness", STALENESS, 3)
     spread = _step_chart(runs, "proxy_spread", "Spread of proxies", SPREAD, 3)
     pull = _step_chart(runs, "pull_norm", "Pull", PULL, 5)
@@ -57,20 +51,19 @@ def problems(run: RunFolder) -> Section | None:
     return Section("problems", "Problems", "section_problems.html", {"rows": rows, "has_proxies": has_proxies})
 
 
-def _chart_section(name: str, title: str, charts: Sequence[Lines]) -> Section | None:
-    drawn = [one for chart in charts if (one := draw(chart)) is not None]
+def _chart_section(name: str, title: str, charts: Sequence[Chart]) -> Section | None:
+    drawn = draw_all(charts)
     return Section(name, title, "section_charts.html", {"charts": drawn}) if drawn else None
 
 
-def _all_scores_chart(run: RunFolder) -> Lines:
+def _all_scores_chart(run: RunFolder) -> Chart:
     points = {title: _points(run, key, PERCENT) for key, title in SCORE_TITLES.items()}
-    return Lines(
+    return Chart(
         title="Validation scores",
         x_label="step",
         y_label=f"in %, on {validated_on(run)}",
-        lines=_named_lines(points),
+        curves=curves_of(points),
         marks=_problem_starts(run, None),
-        marks_label="a new problem starts",
         highlights=_best(run, "map_at_r", 0),
         notes={0: "before training"}
         | {row["step"]: f"problem {row['problem']}" for row in run.metrics if "problem" in row},
@@ -78,7 +71,7 @@ def _all_scores_chart(run: RunFolder) -> Lines:
     )
 
 
-def _score_chart(runs: Sequence[RunFolder], key: str) -> Lines:
+def _score_chart(runs: Sequence[RunFolder], key: str) -> Chart:
     where = " or ".join(dict.fromkeys(map(validated_on, runs)))
     chart = _step_chart(runs, key, f"Validation {SCORE_TITLES[key]}", f"in %, on {where}", 1, PERCENT)
     highlights = [spot for style, run in enumerate(runs) for spot in _best(run, key, style)]
@@ -87,34 +80,24 @@ def _score_chart(runs: Sequence[RunFolder], key: str) -> Lines:
 
 def _step_chart(
     runs: Sequence[RunFolder], key: str, title: str, y_label: str, decimals: int, factor: float = 1.0
-) -> Lines:
+) -> Chart:
     """Draw one value of the log over the steps, `factor` times as large."""
-    lines = _lines(runs, [_points(run, key, factor) for run in runs], title.lower())
-    drawn = [line.style for line in lines]
-    return Lines(
+    curves = _curves(runs, [_points(run, key, factor) for run in runs], title.lower())
+    drawn = [curve.style for curve in curves]
+    return Chart(
         title=title,
         x_label="step",
         y_label=y_label,
-        lines=lines,
+        curves=curves,
         marks=[mark for style in drawn for mark in _problem_starts(runs[style], style if len(runs) > 1 else None)],
-        marks_label="a new problem starts",
         decimals=decimals,
     )
 
 
-def _lines(runs: Sequence[RunFolder], points: Sequence[Points], quantity: str) -> list[Line]:
-    """Draw a line per run that has points, under its run's name; a single run's line is named after the quantity."""
+def _curves(runs: Sequence[RunFolder], points: Sequence[Points], quantity: str) -> list[Curve]:
+    """Make a curve per run that has points, under its run's name; a single run's is named after the quantity."""
     labels = run_labels(runs) if len(runs) > 1 else [quantity]
-    return _named_lines(dict(zip(labels, points, strict=True)))
-
-
-def _named_lines(points: dict[str, Points]) -> list[Line]:
-    """Draw a line per name that has points; the place among the names picks the style."""
-    return [
-        Line(label, [x for x, _ in line], [y for _, y in line], style)
-        for style, (label, line) in enumerate(points.items())
-        if line
-    ]
+    return curves_of(dict(zip(labels, points, strict=True)))
 
 
 def _points(run: RunFolder, key: str, factor: float = 1.0) -> Points:
@@ -128,23 +111,22 @@ def _radius_points(run: RunFolder) -> Points:
     return [(row["problem"], row["covering_radius"]) for row in rows if row["covering_radius"] is not None]
 
 
-def _pace_chart(run: RunFolder) -> Lines:
+def _pace_chart(run: RunFolder) -> Chart:
     """Explain a run of CCP in one picture: how stale its proxies become, when they are chosen anew, what it gains."""
-    lines = {
+    points = {
         "validation MAP@R": _points(run, "map_at_r"),
         "staleness of proxies": _points(run, "staleness"),
         "covering radius": _points(run, "covering_radius"),
         "drift of embeddings": _points(run, "embedding_drift"),
         "drift of proxies": _points(run, "proxy_drift"),
     }
-    has_proxies = any(points for label, points in lines.items() if label != "validation MAP@R")
-    return Lines(
+    has_proxies = any(found for label, found in points.items() if label != "validation MAP@R")
+    return Chart(
         title="Pace",
         x_label="step",
         y_label=PACE,
-        lines=_named_lines(lines) if has_proxies else [],
+        curves=curves_of(points) if has_proxies else [],
         marks=_problem_starts(run, None),
-        marks_label="a new problem starts",
         decimals=3,
     )
 

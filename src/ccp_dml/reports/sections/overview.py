@@ -34,7 +34,7 @@ def summary(run: RunFolder) -> Section:
         "tested_on": tested_on([run]),
         "validated_on": validated_on(run),
         "outline": (run.outline or {}).get("sentence"),
-        "facts": {"Network": network_text(run)},
+        "network": network_text(run),
     }
     return Section("summary", "Summary", "section_summary.html", content)
 

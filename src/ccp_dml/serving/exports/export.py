@@ -220,7 +220,7 @@ def stacked(program: Program) -> Callable[[list[np.ndarray]], np.ndarray]:
     return lambda inputs: program(np.stack(inputs))
 
 
-def sample_of_run(folder: Path, settings: Sequence[str], trust_code: bool = False) -> list[Any]:
+def sample_of_run(folder: Path, settings: Sequence[str], trust_code: bool) -> list[Any]:
     """Take as many of the run's images, or vectors, as the largest batch takes, spread over all that test.
 
     Where no class was left to test on, they are spread over those that train.

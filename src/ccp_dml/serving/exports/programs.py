@@ -47,7 +47,7 @@ class FromInputs(nn.Module):
 class FromImages(nn.Module):
     """Images (B, H, W, 3) uint8 of any one size -> embeddings (B, D), with features (B, F) as in `FromInputs`."""
 
-    def __init__(self, network: Embedder, preprocessing: ResizeAndCrop, with_features: bool = False) -> None:
+    def __init__(self, network: Embedder, preprocessing: ResizeAndCrop, with_features: bool) -> None:
         super().__init__()
         self.preprocessing = preprocessing
         self.from_inputs = FromInputs(network, with_features)

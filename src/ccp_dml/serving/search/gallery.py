@@ -69,8 +69,8 @@ class Gallery(Protocol):
     def label_counts(self) -> dict[str, int]:
         """Count images per label, in the order of labels."""
 
-    def attribute_values(self, limit: int = 50) -> dict[str, list[Value]]:
-        """List the distinct values of each attribute; none for one that has more than `limit`."""
+    def attribute_values(self) -> dict[str, list[Value]]:
+        """List the distinct values of each attribute; none for one that has too many to choose from."""
 
     def notes_on(self, where: str) -> list[str]:
         """Say which images a condition can miss because their values are of the other type, texts or numbers."""

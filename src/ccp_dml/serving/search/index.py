@@ -19,6 +19,7 @@ from ccp_dml.serving.search.where import Value, as_sql, parse_where, passed_over
 ATTEMPTS_TO_OPEN = 5
 """A writer may replace the files between the moments in which we read their names and open them."""
 IDS_PER_STATEMENT = 500
+MOST_VALUES = 50  # of an attribute, to choose from
 
 
 class SearchIndex:
@@ -57,9 +58,6 @@ class SearchIndex:
                     break
                 sleep(0.05)
         return cls(folder, read_manifest(folder))
-
-    def close(self) -> None:
-        self._table.close()
 
     def search(
         self, queries: np.ndarray, k: int, where: str | None = None, leave_out: Collection[int] = ()
@@ -117,12 +115,12 @@ class SearchIndex:
     def attribute_names(self) -> list[str]:
         return [row[0] for row in self._rows("SELECT DISTINCT name FROM attributes ORDER BY name")]
 
-    def attribute_values(self, limit: int = 50) -> dict[str, list[Value]]:
+    def attribute_values(self) -> dict[str, list[Value]]:
         found = {}
         for name in self.attribute_names():
             statement = "SELECT DISTINCT value FROM attributes WHERE name = ? ORDER BY value LIMIT ?"
-            values = [row[0] for row in self._rows(statement, [name, limit + 1])]
-            found[name] = values if len(values) <= limit else []
+            values = [row[0] for row in self._rows(statement, [name, MOST_VALUES + 1])]
+            found[name] = values if len(values) <= MOST_VALUES else []
         return found
 
     def notes_on(self, where: str) -> list[str]:

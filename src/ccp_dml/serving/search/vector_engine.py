@@ -139,9 +139,8 @@ class MilvusGallery:
     def label_counts(self) -> dict[str, int]:
         return dict(self._details()["labels"])
 
-    def attribute_values(self, limit: int = 50) -> dict[str, list[Value]]:
-        values: dict[str, list[Value]] = self._details()["values"]
-        return {name: found if len(found) <= limit else [] for name, found in values.items()}
+    def attribute_values(self) -> dict[str, list[Value]]:
+        return dict(self._details()["values"])
 
     def notes_on(self, where: str) -> list[str]:
         # The engine keeps values of attributes with few different ones only; about the others there is no note.

@@ -15,7 +15,7 @@ from ccp_dml.serving.search.gallery import Hit
 SIDE = 200
 
 
-def write_results_page(file: Path, query: Path, hits: Sequence[Hit], name: str, promise: str | None = None) -> None:
+def write_results_page(file: Path, query: Path, hits: Sequence[Hit], name: str, promise: str | None) -> None:
     """Write the query and its neighbours with their pictures, distances, labels and attributes."""
     environment = Environment(loader=PackageLoader("ccp_dml.serving.web", "page"), autoescape=True)
     page = environment.get_template("results.html").render(

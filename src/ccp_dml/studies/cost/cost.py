@@ -7,7 +7,6 @@ import torch
 from pydantic import Field
 
 from ccp_dml.config.recipes import ALONE, CCP
-from ccp_dml.config.schema import ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import file_digest
 from ccp_dml.foundation.files import write_json
@@ -25,6 +24,7 @@ from ccp_dml.studies.spread import at, curves_figure, in_paragraphs
 from ccp_dml.studies.study import (
     Conclusion,
     FinishedRun,
+    Repeats,
     Study,
     StudyPlan,
     fixed_plan,
@@ -44,8 +44,7 @@ NOISY = 0.2
 """Half of the rounds' ratios lie in a range as wide as this only where something else keeps the machine busy."""
 
 
-class CostOptions(ConfigSection):
-    repeats: int = Field(1, ge=1)
+class CostOptions(Repeats):
     rounds: int = Field(30, ge=3, description="in each, both trainings are timed, in turns")
     steps: int = Field(10, ge=1, description="timed at once")
     evaluations: int = Field(5, ge=1, description="timed evaluations and reselections")

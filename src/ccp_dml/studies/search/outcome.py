@@ -28,12 +28,6 @@ from ccp_dml.studies.study import Conclusion
 NAMES = {WEIGHT: "lambda", PROXIES: "P"}
 ON_VALIDATION = "MAP@R on validation classes (%)"
 FEWEST_FOR_IMPORTANCE = 6
-STATES = {
-    TrialState.COMPLETE: "complete",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-    TrialState.RUNNING: "running",
-}
 
 
 def conclude_search(
@@ -167,7 +161,7 @@ def trial_row(trial: FrozenTrial) -> dict[str, Any]:
         "trial": trial.number,
         WEIGHT: trial.params[WEIGHT],
         PROXIES: trial.params[PROXIES],
-        "state": STATES.get(trial.state, trial.state.name.lower()),
+        "state": "failed" if trial.state == TrialState.FAIL else trial.state.name.lower(),
         "validation_map_at_r": trial.value,
         "last_step": trial.last_step,
         "seconds": None if trial.duration is None else round(trial.duration.total_seconds(), 1),

@@ -68,15 +68,17 @@ class TrialRuns(PlanWatcher):
 
     def runs(self) -> Iterator[PlannedRun]:
         """Yield what was interrupted, to go on exactly there, then new trials until there are enough."""
-        for interrupted in own_trials(self.study, self.owner, TrialState.RUNNING):
-            run = self.run_of(Trial(self.study, interrupted._trial_id))
-            if not self.is_over(run):
-                yield run
-        while self.count(*OVER, TrialState.RUNNING) < self.total:
+        for interrupted in self.trials_in(TrialState.RUNNING):
+            if is_own(interrupted, self.owner):
+                run = self.run_of(Trial(self.study, interrupted._trial_id))
+                if not self.is_over(run):
+                    yield run
+        while len(self.trials_in(*OVER, TrialState.RUNNING)) < self.total:
             yield self.run_of(self.ask())
 
-    def count(self, *states: TrialState) -> int:
-        return len(self.study.get_trials(deepcopy=False, states=states))
+    def trials_in(self, *states: TrialState) -> list[FrozenTrial]:
+        """List the trials in these states, those of other machines included."""
+        return self.study.get_trials(deepcopy=False, states=states)
 
     def ask(self) -> Trial:
         """Begin a new trial. Its sampler is seeded by its number and owner: earlier interruptions change nothing."""
@@ -151,12 +153,6 @@ def report(trial: Trial, score: float, step: int) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*already reported")
         trial.report(score, step)
-
-
-def own_trials(study: optuna.Study, owner: str | None, *states: TrialState) -> list[FrozenTrial]:
-    """List the trials that `owner` began, in order; with `states`, only those in one of them."""
-    found = study.get_trials(deepcopy=False, states=states or None)
-    return [trial for trial in found if is_own(trial, owner)]
 
 
 def is_own(trial: FrozenTrial, owner: str | None) -> bool:
