@@ -55,6 +55,19 @@ def test_an_index_that_is_not_whole_says_so(serve_app, index, model):
     assert server.get("/index").json()["warning"] == "it is not whole"
 
 
+def test_a_running_server_sees_what_is_added_to_its_index(server, index_folder, pictures, model, red):
+    before = server.post("/search", {"image": red}, k=50).json()
+    copy = pictures.parent / "later" / "crimson" / "copy.png"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(red[0][:-1] + b"x")  # another file of the same picture
+    add_images(index_folder, model, pictures, list_images([copy.parents[1]]))
+    after = server.post("/search", {"image": red}, k=50).json()
+    assert (len(before["results"]), len(after["results"])) == (24, 25)
+    assert before["version"] != after["version"] == server.get("/index").json()["version"]
+    assert server.get("/index").json()["labels"]["crimson"] == 1
+    assert server.get("/health").json()["index"]["images"] == 25
+
+
 def test_search_gives_what_the_index_gives(server, index, model, red):
     (expected,) = index.search(model.embed([Image.open(io.BytesIO(red[0]))]), 7, "year < 2004")
     found = server.post("/search", {"image": red}, k=7, where="year < 2004").json()["results"]
