@@ -20,11 +20,6 @@ def served(index_folder):
     return ServedGallery(SearchIndex.open(index_folder), with_tsne=False)
 
 
-@pytest.fixture
-def try_at_once(monkeypatch):
-    monkeypatch.setattr(served_gallery, "SECONDS_BETWEEN_ATTEMPTS", 0.0)
-
-
 def add_one(index_folder, model, tmp_path, label="violet"):
     write_picture(tmp_path / "more" / label / "new.png", (150, 40, 220), 5)
     add_images(index_folder, model, tmp_path / "model", list_images([tmp_path / "more"]))
@@ -56,7 +51,8 @@ def test_an_index_that_was_removed_and_made_again_is_seen(served, index_folder, 
     assert served.latest().warning is None
 
 
-def test_an_index_that_is_gone_is_answered_from_memory_with_a_warning(served, index_folder, try_at_once):
+def test_an_index_that_is_gone_is_answered_from_memory_with_a_warning(served, index_folder, monkeypatch):
+    monkeypatch.setattr(served_gallery, "SECONDS_BETWEEN_ATTEMPTS", 0.0)
     first = served.latest()
     index_folder.rename(index_folder.with_name("elsewhere"))
     latest = served.latest()

@@ -46,7 +46,8 @@ class ServedGallery:
         try:
             newer = gallery.reopened()
         except (UserError, OSError) as error:
-            return self._stay(f"{gallery.name} has changed and cannot be opened: {error}")
+            self._stay(f"{gallery.name} has changed and cannot be opened: {error}")
+            return
         if newer is None:
             self._latest = replace(self._latest, warning=gallery.warning)
         elif newer.model.digest != self._digest:
