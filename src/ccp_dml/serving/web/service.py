@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ccp_dml.reports.certificate_words import set_names
 from ccp_dml.serving.model import EmbeddingModel
@@ -20,14 +20,13 @@ from ccp_dml.serving.web.uploads import Refusal, Sent, read_picture
 
 SIDES = {"small": 160, "large": 900}
 PICTURES_KEPT = 4096
+PICTURE_FIELDS = ("image", "a", "b")
 
 Fields = TypeVar("Fields", bound=BaseModel)
 
 
 class SearchFields(BaseModel):
     """What a search asks for, besides the picture."""
-
-    model_config = ConfigDict(extra="ignore")
 
     id: int | None = Field(None, description="Search with this indexed image instead of a picture.")
     k: int = Field(20, ge=1, le=500, description="How many results.")
@@ -36,8 +35,6 @@ class SearchFields(BaseModel):
 
 
 class SameFields(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     false_match_rate: float | None = Field(None, gt=0, le=1, description="None: the one that was certified.")
 
 
@@ -79,6 +76,7 @@ class Service:
         return self.model.comparable(self.model.embed([image], batch_size=1))
 
     def vectors(self, sent: Sent) -> dict[str, Any]:
+        refuse_unknown(sent.fields, [])
         if not sent.pictures:
             raise Refusal(400, "Send at least one picture, in the field 'image'.")
         vectors = [self.embed(read_picture(content, kind))[0].tolist() for _, content, kind in sent.pictures]
@@ -192,10 +190,22 @@ def _encoded(path: Path, mtime_ns: int, side: int) -> bytes:  # noqa: ARG001 - a
 
 def _checked(kind: type[Fields], given: Mapping[str, Any]) -> Fields:
     """Check the fields of a form; empty ones count as left out, as forms send them."""
+    filled = {name: value for name, value in given.items() if value != ""}
+    refuse_unknown(filled, list(kind.model_fields))
     try:
-        return kind.model_validate({name: value for name, value in given.items() if value != ""})
+        return kind.model_validate(filled)
     except ValidationError as error:
         raise Refusal(422, sentence_of(error.errors()[0])) from None
+
+
+def refuse_unknown(given: Mapping[str, Any], known: list[str]) -> None:
+    """Refuse fields that nobody reads: a mistyped one would be taken for its default."""
+    for name in given:
+        if name in PICTURE_FIELDS:
+            raise Refusal(422, f"The field {name!r} came as text, not as a file; with curl, write -F {name}=@FILE.")
+        if name not in known:
+            there = f"there are {', '.join(known)}" if known else "send pictures alone"
+            raise Refusal(422, f"There is no field {name!r}; {there}.")
 
 
 def sentence_of(error: Mapping[str, Any]) -> str:
