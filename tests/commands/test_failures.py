@@ -17,7 +17,7 @@ from ccp_dml.errors import NonFiniteError, UserError
         (UserError("data.root is no folder."), 2, ["data.root is no folder."]),
         (UserError(f"optim.lr = {'9' * 5000!r}: not a number."), 2, ["optim.lr = '999", "9... not a number."]),
         (NonFiniteError("Step 3: the loss is not finite."), 1, ["Step 3"]),
-        (OSError(errno.ENOSPC, "No space left on device"), 2, ["No space", "make room"]),
+        (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 2, ["No space left on device: /x/y; make room"]),
         (OSError(errno.EROFS, "Read-only file system", "/x/y"), 2, ["Read-only file system: /x/y"]),
         (OSError(errno.ENAMETOOLONG, "File name too long", "a" * 5000), 2, ["File name too long", "aaa..."]),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "/x/y"), 2, ["No such file or directory: /x/y"]),

@@ -72,6 +72,8 @@ def test_the_bytes_of_a_file_give_the_vectors_of_the_file(photo_run, tmp_path):
         model = ccp.load(photo_run[0], "cpu", **options)
         np.testing.assert_array_equal(model.embed([file.read_bytes() for file in files]), model.embed(files))
         np.testing.assert_array_equal(model.embed(files[0].read_bytes()), model.embed(files[0]))
+    with files[0].open("rb") as opened, pytest.raises(UserError, match=r"or the bytes of a file, not BufferedReader"):
+        model.embed(opened)
     with pytest.raises(UserError, match=r"cannot embed bytes at position 0 \(not an image"):
         model.embed(b"no picture")
     assert repr(model) == f"<EmbeddingModel {model.name}: 6 numbers per image, {model.digest[:8]}, on cpu>"

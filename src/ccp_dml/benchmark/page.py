@@ -60,13 +60,13 @@ def is_outdated(benchmark: BenchmarkFolder) -> bool:
     """Tell whether runs have ended since the table was written, or are gone: a command was interrupted meanwhile."""
     if benchmark.table is None:
         return False
-    counted: dict[str, int] = {}
+    in_table: dict[str, int] = {}
     for row in benchmark.table.rows:
         own = zip(benchmark.table.columns, row.cells, strict=True)
         single = [cell.score.n for column, cell in own if cell is not None and column.setting != "concatenated"]
-        counted[row.method] = max(single, default=0)
+        in_table[row.method] = max(single, default=0)
     finished = {method: sum(run.finished for run in runs) for method, runs in benchmark.methods().items()}
-    return any(counted.get(method, 0) != finished.get(method, 0) for method in {*counted, *finished})
+    return any(in_table.get(method, 0) != finished.get(method, 0) for method in {*in_table, *finished})
 
 
 def headline(table: BenchmarkTable) -> dict[str, Any] | None:

@@ -17,7 +17,10 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.machine import gigabytes, machine_memory, usable_cores
 
 LITTLE_ROOM = 2e9  # bytes
-OPTIONAL = ("optuna", "tensorboard", "mlflow", "wandb", "faiss", "onnxruntime", "matplotlib", "sklearn")
+OPTIONAL = (
+    *("optuna", "tensorboard", "mlflow", "wandb", "faiss", "fastapi", "pymilvus", "onnxruntime", "dask"),
+    *("matplotlib", "sklearn"),
+)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,10 @@ def explain(error: Exception) -> tuple[str, int]:
     if LOADER_KILLED.search(str(error)):
         return "A process that loads images was killed, perhaps for want of memory; fewer run.workers need less.", 1
     if isinstance(error, OSError) and error.errno in NO_ROOM:
-        return f"{error}; make room and run the command again.", 2
+        return (
+            f"{error.strerror}{f': {named(error)}' if error.filename else ''}; make room and run the command again.",
+            2,
+        )
     if (of_database := disk_error_of_database(error)) is not None:
         return f"A database could not be written ({of_database}); make room and run the command again.", 2
     if isinstance(error, OSError) and (

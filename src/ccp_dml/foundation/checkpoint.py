@@ -1,5 +1,6 @@
 """Checkpoints and weights: plain tensors and numbers, read without running code from them."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from ccp_dml.foundation.seals import (
     seal_safetensors,
     seal_torch_file,
 )
+
+NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def save_checkpoint(path: Path, state: dict[str, Any], before: Path | None = None) -> None:
@@ -76,8 +79,14 @@ def save_weights(path: Path, weights: dict[str, Tensor], note: str | None = None
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:
+    """Say what to do about a file that cannot be written: the remedy first, the words of a library last."""
+    said = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+    if isinstance(error, OSError) and error.errno in NOT_ALLOWED:
+        remedy = f"get the right to write to {path.parent}"
+    else:
+        remedy = "make room on the disk"
     return UserError(
-        f"{path} cannot be written ({first_line(error)}): make room on the disk; what was there before is unharmed."
+        f"{path} cannot be written: {remedy}; what was there before is unharmed. (The message was: {said}.)"
     )
 
 

@@ -204,7 +204,8 @@ class EmbeddingModel:
             return expanded(Path(images))
         if isinstance(images, np.ndarray):
             return list(images) if images.ndim == 4 else [images]
-        if isinstance(images, Image.Image | bytes) or not isinstance(images, Iterable):
+        is_open_file = hasattr(images, "read")  # whose lines would be taken for pictures
+        if isinstance(images, Image.Image | bytes) or is_open_file or not isinstance(images, Iterable):
             return [images]
         return [one for item in images for one in (expanded(Path(item)) if isinstance(item, str | Path) else [item])]
 

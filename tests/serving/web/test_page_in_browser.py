@@ -400,3 +400,42 @@ def test_the_interfaces_page_needs_no_scripts(browser, serve_app, index, artefac
     assert page.get_by_text("POST /search").is_visible()
     page.screenshot(path=artefacts("search-docs.png"), full_page=True)
     context.close()
+
+
+def test_a_page_follows_its_index(browser, serve_app, tmp_path, query):
+    pictures, target = write_pictures(tmp_path / "pictures"), tmp_path / "growing.index"
+    add_images(target, StandInModel(), tmp_path, list_images([pictures]))
+    server = serve_app(make_app(StandInModel(), SearchIndex.open(target), ["127.0.0.1"], with_tsne=False))
+    page = browser.new_page()
+    page.goto(server.address)
+    page.locator("#results .card").first.wait_for()
+    gone = ids(page)[0]
+    page.locator("#class-filter").select_option("green")
+    page.locator("#tab-map").click()
+    until(page, "document.querySelector('#map-text').textContent.startsWith('24 images')")
+    write_picture(tmp_path / "more" / "violet" / "new.png", (150, 40, 220), 5)
+    add_images(target, StandInModel(), tmp_path, list_images([tmp_path / "more"]))
+    send(page, query)
+    searched(page)
+    assert "25 images of 5 classes" in page.locator("#about").inner_text()
+    assert "violet (1)" in page.locator("#class-filter").inner_text()
+    assert page.locator("#class-filter").input_value() == "green"
+    page.locator("#tab-map").click()
+    until(page, "document.querySelector('#map-text').textContent.startsWith('25 images')")
+    remove_images(target, [Path(item.path) for item in SearchIndex.open(target).items([gone])])
+    page.goto(f"{server.address}/#{gone}")
+    until(page, "document.querySelector('#message').textContent.includes('no image with the id')")
+    assert "24 images of 5 classes" in page.locator("#about").inner_text()
+    page.close()
+
+
+def test_what_no_browser_can_show_leaves_no_broken_picture(open_page, tmp_path, query):
+    page = open_page()
+    send(page, query)
+    searched(page)
+    assert page.locator("#preview").is_visible()
+    text = tmp_path / "notes.txt"
+    text.write_text("no picture")
+    page.locator("#file").set_input_files(text)
+    until(page, "document.querySelector('#message').classList.contains('problem')")
+    until(page, "document.querySelector('#preview').hidden")

@@ -55,6 +55,35 @@ def test_an_index_that_is_not_whole_says_so(serve_app, index, model):
     assert server.get("/index").json()["warning"] == "it is not whole"
 
 
+def test_a_running_server_sees_what_is_added_to_its_index(server, index_folder, pictures, model, red):
+    before = server.post("/search", {"image": red}, k=50).json()
+    copy = pictures.parent / "later" / "crimson" / "copy.png"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(red[0][:-1] + b"x")  # another file of the same picture
+    add_images(index_folder, model, pictures, list_images([copy.parents[1]]))
+    after = server.post("/search", {"image": red}, k=50).json()
+    assert (len(before["results"]), len(after["results"])) == (24, 25)
+    assert before["version"] != after["version"] == server.get("/index").json()["version"]
+    assert server.get("/index").json()["labels"]["crimson"] == 1
+    assert server.get("/health").json()["index"]["images"] == 25
+
+
+@pytest.mark.parametrize(
+    ("method", "address", "said"),
+    [
+        ("GET", "/search", "/search is called with POST, not with GET"),
+        ("GET", "/serach", "There is nothing at /serach; /docs"),
+        ("POST", "/search?id=1&kk=3", "There is no field 'kk'; there are id, k, where, within."),
+        ("POST", "/search?image=query.jpg", "'image' came as text, not as a file; with curl, write -F image=@FILE."),
+        ("POST", "/embed?k=3", "There is no field 'k'; send pictures alone."),
+    ],
+)
+def test_a_wrong_address_or_field_is_told_what_to_send(server, method, address, said):
+    answer = server.call(method, address, None, {})
+    assert 400 <= answer.status < 500
+    assert said in answer.json()["detail"]
+
+
 def test_search_gives_what_the_index_gives(server, index, model, red):
     (expected,) = index.search(model.embed([Image.open(io.BytesIO(red[0]))]), 7, "year < 2004")
     found = server.post("/search", {"image": red}, k=7, where="year < 2004").json()["results"]

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from ccp_dml.serving.search.index import SearchIndex
-from ccp_dml.serving.web.service import SIDES, Service, short_path
+from ccp_dml.serving.web.service import SIDES, Service, item_of, short_path
 from ccp_dml.serving.web.uploads import Refusal, Sent
 
 
@@ -45,9 +45,10 @@ def test_two_pictures_are_compared_as_the_model_does(service, model, pictures):
 
 
 def test_ids_and_sizes_that_do_not_exist_are_refused(service):
-    assert service.item(1).id == 1
+    gallery = service.latest().gallery
+    assert item_of(gallery, 1).id == 1
     for number in (0, -1, 25, 1 << 70):
-        assert f"no image with the id {number}" in refused(404, service.item, number)
+        assert f"no image with the id {number}" in refused(404, item_of, gallery, number)
     assert "small or large" in refused(404, service.image, 1, "huge")
     for size in SIDES:
         assert service.image(1, size).startswith(b"RIFF")

@@ -245,7 +245,9 @@ def picture_of(item: Any) -> Image.Image:
         if 0 in item.shape:
             raise ValueError(f"the array is empty: {item.shape}")
         return as_rgb(Image.fromarray(item))
-    raise ValueError(f"an image is a path, a PIL image or a uint8 array, not {type(item).__name__}")
+    raise ValueError(
+        f"an image is a path, a PIL image, a uint8 array or the bytes of a file, not {type(item).__name__}"
+    )
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

@@ -49,6 +49,8 @@ class Gallery(Protocol):
     name: str
     model: PinnedModel
     count: int
+    version: str
+    """Another one wherever images, labels or attributes may be others."""
     warning: str | None
     """What to know before results are trusted, in a sentence."""
 
@@ -71,6 +73,9 @@ class Gallery(Protocol):
 
     def attribute_values(self) -> dict[str, list[Value]]:
         """List the distinct values of each attribute; none for one that has too many to choose from."""
+
+    def reopened(self) -> "Gallery | None":
+        """Open it again if it has changed since it was opened; None if it is as it was, or cannot tell."""
 
     def notes_on(self, where: str) -> list[str]:
         """Say which images a condition can miss because their values are of the other type, texts or numbers."""

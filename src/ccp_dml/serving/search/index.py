@@ -32,6 +32,7 @@ class SearchIndex:
         self.name = folder.resolve().name
         self.model = manifest.model
         self.count = manifest.count
+        self.version = manifest.files["items"].digest[:12]
         self.warning: str | None = None  # what is not whole is not opened
         self.vectors = map_vectors(folder, manifest)  # (N, D)
         self._exact = ExactSearcher(self.vectors)
@@ -58,6 +59,10 @@ class SearchIndex:
                     break
                 sleep(0.05)
         return cls(folder, read_manifest(folder))
+
+    def reopened(self) -> "SearchIndex | None":
+        # The whole manifest is compared: an index that was removed and made again counts its generations from 1.
+        return None if read_manifest(self.folder) == self.manifest else SearchIndex.open(self.folder)
 
     def search(
         self, queries: np.ndarray, k: int, where: str | None = None, leave_out: Collection[int] = ()

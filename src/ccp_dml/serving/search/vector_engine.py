@@ -80,6 +80,7 @@ class MilvusGallery:
         self._attribute_names: list[str] = header["attributes"]
         self._pieces: int = header["pieces"]
         self._next_id: int = header["next_id"]
+        self.version = f"{self.count}-{self._next_id}"
 
     @classmethod
     def open(cls, text: str) -> "MilvusGallery":
@@ -103,6 +104,9 @@ class MilvusGallery:
         client.load_collection(name)
         client.load_collection(name + ABOUT)
         return cls(client, name, text)
+
+    def reopened(self) -> None:
+        """Stay with what was opened: searches see what was pushed since, and to ask for more takes a call each time."""
 
     def close(self) -> None:
         self.client.close()

@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from jinja2 import Environment, PackageLoader
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from ccp_dml.errors import UserError
@@ -70,6 +71,16 @@ def make_app(
     @app.exception_handler(RequestValidationError)
     async def explain_fields(_: Request, error: RequestValidationError) -> JSONResponse:
         return JSONResponse({"detail": sentence_of(error.errors()[0])}, 422)
+
+    @app.exception_handler(HTTPException)
+    async def explain_address(request: Request, error: HTTPException) -> JSONResponse:
+        detail, address = error.detail, request.url.path
+        if (error.status_code, detail) == (404, "Not Found"):
+            detail = f"There is nothing at {address}; /docs describes what there is."
+        elif error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "another method")
+            detail = f"{address} is called with {allowed}, not with {request.method}; /docs describes how."
+        return JSONResponse({"detail": detail}, error.status_code, error.headers)
 
     _add_interface(app, service)
     _add_page(app, service)

@@ -8,25 +8,25 @@ from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ccp_dml.reports.certificate_words import set_names
 from ccp_dml.serving.model import EmbeddingModel
 from ccp_dml.serving.search.gallery import Gallery, Hit, Item
 from ccp_dml.serving.web.index_overview import Overview
 from ccp_dml.serving.web.results_page import small_copy
+from ccp_dml.serving.web.served_gallery import ServedGallery, Snapshot
 from ccp_dml.serving.web.uploads import Refusal, Sent, read_picture
 
 SIDES = {"small": 160, "large": 900}
 PICTURES_KEPT = 4096
+PICTURE_FIELDS = ("image", "a", "b")
 
 Fields = TypeVar("Fields", bound=BaseModel)
 
 
 class SearchFields(BaseModel):
     """What a search asks for, besides the picture."""
-
-    model_config = ConfigDict(extra="ignore")
 
     id: int | None = Field(None, description="Search with this indexed image instead of a picture.")
     k: int = Field(20, ge=1, le=500, description="How many results.")
@@ -35,8 +35,6 @@ class SearchFields(BaseModel):
 
 
 class SameFields(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     false_match_rate: float | None = Field(None, gt=0, le=1, description="None: the one that was certified.")
 
 
@@ -45,29 +43,28 @@ class Service:
 
     def __init__(self, model: EmbeddingModel, gallery: Gallery | None, with_tsne: bool) -> None:
         self.model = model
-        self._gallery = gallery
-        self._overview = None if gallery is None else Overview(gallery, with_tsne)
+        self._served = None if gallery is None else ServedGallery(gallery, with_tsne)
         self.picture = lru_cache(PICTURES_KEPT)(_encoded)
 
     @property
     def has_gallery(self) -> bool:
-        return self._gallery is not None
+        return self._served is not None
 
-    @property
-    def gallery(self) -> Gallery:
-        if self._gallery is None:
+    def latest(self) -> Snapshot:
+        """Give the newest state of the gallery; what a request asks of it, it asks of one."""
+        if self._served is None:
             raise Refusal(409, "This server has a model but no index; start it with `ccp serve INDEX` to search.")
-        return self._gallery
+        return self._served.latest()
 
     @property
     def overview(self) -> Overview:
-        _ = self.gallery
-        assert self._overview is not None
-        return self._overview
+        return self.latest().overview
 
     def health(self) -> dict[str, Any]:
-        model, gallery = self.model, self._gallery
-        about = None if gallery is None else {"name": gallery.name, "images": gallery.count, "warning": gallery.warning}
+        model, about = self.model, None
+        if self._served is not None:
+            latest = self._served.latest()
+            about = {"name": latest.gallery.name, "images": latest.gallery.count, "warning": latest.warning}
         return {
             "status": "ok",
             "model": {"name": model.name, "digest": model.digest, "dim": model.dim},
@@ -79,18 +76,20 @@ class Service:
         return self.model.comparable(self.model.embed([image], batch_size=1))
 
     def vectors(self, sent: Sent) -> dict[str, Any]:
+        refuse_unknown(sent.fields, [])
         if not sent.pictures:
             raise Refusal(400, "Send at least one picture, in the field 'image'.")
         vectors = [self.embed(read_picture(content, kind))[0].tolist() for _, content, kind in sent.pictures]
         return {"vectors": vectors, "dim": self.model.dim, "model": self.model.digest}
 
     def search(self, sent: Sent) -> dict[str, Any]:
-        gallery = self.gallery
+        latest = self.latest()
+        gallery = latest.gallery
         fields = _checked(SearchFields, sent.fields)
-        answer: dict[str, Any] = {}
+        answer: dict[str, Any] = {"version": gallery.version, "warning": latest.warning}
         threshold = None if fields.within is None else self.model.match_threshold(fields.within)
         if fields.id is not None:
-            item = self.item(fields.id)
+            item = item_of(gallery, fields.id)
             vectors = gallery.vectors_of([fields.id])
             answer["query"] = {"id": item.id, "path": short_path(item.path), "label": item.label}
         elif sent.pictures:
@@ -113,15 +112,17 @@ class Service:
 
     def facts(self) -> dict[str, Any]:
         """Collect what the page shows before anybody searches."""
-        gallery = self.gallery
+        latest = self.latest()
+        gallery = latest.gallery
         return {
             "name": gallery.name,
+            "version": gallery.version,
             "count": gallery.count,
             "model": self.model.name,
             "labels": gallery.label_counts(),
             "attributes": gallery.attribute_values(),
             "thresholds": self.thresholds(),
-            "warning": gallery.warning,
+            "warning": latest.warning,
         }
 
     def thresholds(self) -> list[dict[str, Any]]:
@@ -144,24 +145,26 @@ class Service:
             for rate, one in found
         ]
 
-    def item(self, number: int) -> Item:
-        try:
-            if not 0 < number < 1 << 63:  # what an id can be
-                raise KeyError(number)
-            (item,) = self.gallery.items([number])
-        except KeyError:
-            raise Refusal(404, f"The index has no image with the id {number}.") from None
-        return item
-
     def image(self, number: int, size: str) -> bytes:
         side = SIDES.get(size)
         if side is None:
             raise Refusal(404, f"There is no size {size!r}; ask for {' or '.join(SIDES)}.")
-        path = Path(self.item(number).path)
+        path = Path(item_of(self.latest().gallery, number).path)
         try:
             return self.picture(path, path.stat().st_mtime_ns, side)
         except Exception:  # missing, or whatever a decoder runs into
             raise Refusal(404, f"The file of image {number} is missing or cannot be read.") from None
+
+
+def item_of(gallery: Gallery, number: int) -> Item:
+    """Look an indexed image up; a Refusal if there is none of this id."""
+    try:
+        if not 0 < number < 1 << 63:  # what an id can be
+            raise KeyError(number)
+        (item,) = gallery.items([number])
+    except KeyError:
+        raise Refusal(404, f"The index has no image with the id {number}.") from None
+    return item
 
 
 def short_path(path: str) -> str:
@@ -187,10 +190,22 @@ def _encoded(path: Path, mtime_ns: int, side: int) -> bytes:  # noqa: ARG001 - a
 
 def _checked(kind: type[Fields], given: Mapping[str, Any]) -> Fields:
     """Check the fields of a form; empty ones count as left out, as forms send them."""
+    filled = {name: value for name, value in given.items() if value != ""}
+    refuse_unknown(filled, list(kind.model_fields))
     try:
-        return kind.model_validate({name: value for name, value in given.items() if value != ""})
+        return kind.model_validate(filled)
     except ValidationError as error:
         raise Refusal(422, sentence_of(error.errors()[0])) from None
+
+
+def refuse_unknown(given: Mapping[str, Any], known: list[str]) -> None:
+    """Refuse fields that nobody reads: a mistyped one would be taken for its default."""
+    for name in given:
+        if name in PICTURE_FIELDS:
+            raise Refusal(422, f"The field {name!r} came as text, not as a file; with curl, write -F {name}=@FILE.")
+        if name not in known:
+            there = f"there are {', '.join(known)}" if known else "send pictures alone"
+            raise Refusal(422, f"There is no field {name!r}; {there}.")
 
 
 def sentence_of(error: Mapping[str, Any]) -> str:

@@ -3,11 +3,12 @@
 const HUE_STEP = 137.508; // the golden angle: neighbouring classes get far colours
 
 export class IndexMap {
-  constructor(box, points, onChoose) {
+  constructor(box, points, onChoose, pictureOf) {
     this.canvas = box.querySelector("canvas");
     this.tooltip = box.querySelector(".tooltip");
     this.points = points;
     this.onChoose = onChoose;
+    this.pictureOf = pictureOf;
     this.marked = { query: null, results: new Set() };
     this.selected = -1;
     this.pointers = new Map();
@@ -105,7 +106,7 @@ export class IndexMap {
     this.tooltip.hidden = place < 0;
     if (place >= 0) {
       const label = this.points.classes[this.points.labels[place]];
-      this.tooltip.querySelector("img").src = `/images/${this.points.ids[place]}`;
+      this.tooltip.querySelector("img").src = this.pictureOf(this.points.ids[place]);
       this.tooltip.querySelector("b").textContent = label ?? "no label";
       this.tooltip.querySelector("span").textContent = `image ${this.points.ids[place]}`;
     }

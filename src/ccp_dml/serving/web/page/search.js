@@ -3,8 +3,8 @@
 import { IndexMap } from "./map.js";
 
 const get = (id) => document.getElementById(id);
-const EMPTY = "This index is empty: add images with `ccp index`, and start the server again.";
-const state = { facts: null, query: null, results: [], map: null, search: 0 };
+const EMPTY = "This index is empty: add images with `ccp index`, and reload this page.";
+const state = { facts: null, query: null, results: [], map: null, mapped: null, search: 0 };
 
 function make(tag, classes = "", text = null) {
   const element = document.createElement(tag);
@@ -37,6 +37,11 @@ function say(text, problem = false) {
   get("message").classList.toggle("problem", problem);
 }
 
+function warn(text) {
+  get("warning").textContent = text ?? "";
+  get("warning").hidden = !text;
+}
+
 // ---- what is searched with, and under which conditions
 
 const quoted = (text) => `"${text.replace(/\\/g, "\\\\").replace(/"/g, '\\"')}"`;
@@ -67,7 +72,9 @@ async function search() {
   const begun = performance.now();
   try {
     const answer = await ask("/search", { method: "POST", body: form });
+    if (answer.version !== state.facts.version) await followIndex();
     if (number !== state.search) return;
+    warn(answer.warning);
     state.results = answer.results;
     state.conditions = conditions;
     if (answer.query) {
@@ -79,6 +86,7 @@ async function search() {
     state.map?.mark(state.query.id, state.results.map((result) => result.id));
     get("results").dataset.milliseconds = Math.round(performance.now() - begun);
   } catch (error) {
+    await followIndex().catch(() => {}); // the image that was clicked may have been removed from the index
     if (number !== state.search) return;
     state.results = []; // those of an earlier search would pass for this one's
     showResults();
@@ -99,7 +107,7 @@ function searchFile(file) {
 
 function searchImage(id, remember = true) {
   state.query = { id };
-  showQuery(`/images/${id}?size=large`);
+  showQuery(pictureOf(id, "large"));
   if (remember) history.pushState(null, "", `#${id}`);
   openTab("results");
   search();
@@ -123,7 +131,7 @@ function card(id, label, facts) {
   const image = make("img");
   image.alt = label ?? `image ${id}`;
   image.loading = "lazy";
-  image.src = `/images/${id}`;
+  image.src = pictureOf(id);
   image.addEventListener("error", () => picture.replaceChildren("the file is missing"));
   picture.append(image);
   button.append(picture);
@@ -243,10 +251,12 @@ function openTab(name) {
 }
 
 async function showMap() {
-  if (state.map) return state.map.draw();
+  if (state.mapped === state.facts.version) return state.map.draw();
   try {
     const points = await ask("/index/map");
-    state.map = new IndexMap(get("map"), points, searchImage);
+    state.mapped = state.facts.version;
+    if (state.map) state.map.move(points);
+    else state.map = new IndexMap(get("map"), points, searchImage, pictureOf);
     state.map.mark(state.query?.id, state.results.map((result) => result.id));
     describeMap(points);
     if (!points.final) improveMap();
@@ -302,31 +312,56 @@ function option(value, text = value) {
   return made;
 }
 
+// Another version of the index may show other images under the same ids: the browser must not take them from its store.
+const pictureOf = (id, size = "small") => `/images/${id}?size=${size}&version=${state.facts.version}`;
+
+// Fills a select anew and keeps what was chosen, unless it is gone; the first option stands for no choice.
+function offer(select, options) {
+  const chosen = select.value;
+  select.replaceChildren(select.firstElementChild, ...options);
+  select.value = options.some((one) => one.value === chosen) ? chosen : "";
+}
+
+// The index has changed while this page was open: show what it holds now.
+async function followIndex() {
+  const facts = await ask("/index");
+  if (facts.version === state.facts.version) return;
+  fillIn(facts);
+  get("confused-text").textContent = "";
+  get("confused").replaceChildren();
+}
+
 function fillIn(facts) {
+  const isFirst = state.facts === null;
   state.facts = facts;
   document.title = `Search ${facts.name}`;
   get("name").textContent = facts.name;
   const labels = Object.entries(facts.labels);
   get("about").textContent = `${facts.count.toLocaleString("en")} images` + (labels.length ? ` of ${labels.length.toLocaleString("en")} classes` : "") + `, embedded by ${facts.model}`;
-  get("warning").textContent = facts.warning ?? "";
-  get("warning").hidden = !facts.warning;
-  for (const [label, count] of labels) {
-    if (isSayable(label)) get("class-filter").append(option(label, `${label} (${count})`));
-    get("truth").append(option(label));
+  warn(facts.warning);
+  const sayable = labels.filter(([label]) => isSayable(label));
+  offer(get("class-filter"), sayable.map(([label, count]) => option(label, `${label} (${count})`)));
+  offer(get("truth"), labels.map(([label]) => option(label)));
+  fillInAttributes(facts.attributes);
+  if (isFirst && facts.thresholds.length) {
+    const slider = get("rate");
+    slider.max = facts.thresholds.length - 1;
+    slider.value = facts.thresholds.findIndex((one) => one.certified); // the only one that was measured on test classes
   }
-  for (const [name, values] of Object.entries(facts.attributes)) {
+}
+
+function fillInAttributes(attributes) {
+  const chosen = new Map([...document.querySelectorAll("#attribute-filters select")].map((one) => [one.dataset.name, one.value]));
+  get("attribute-filters").replaceChildren();
+  for (const [name, values] of Object.entries(attributes)) {
     const sayable = values.filter((value) => isSayable(String(value)));
     if (!sayable.length || !isSayable(name) || name.includes("`")) continue;
     const label = make("label", "", `${name} `), select = make("select");
     select.dataset.name = name;
     select.append(option("", "any"), ...sayable.map((value) => option(JSON.stringify(value), String(value))));
+    if ([...select.options].some((one) => one.value === chosen.get(name))) select.value = chosen.get(name);
     label.append(select);
     get("attribute-filters").append(label);
-  }
-  if (facts.thresholds.length) {
-    const slider = get("rate");
-    slider.max = facts.thresholds.length - 1;
-    slider.value = facts.thresholds.findIndex((one) => one.certified); // the only one that was measured on test classes
   }
 }
 
@@ -356,6 +391,7 @@ function listen() {
     const file = [...event.clipboardData.files].find((one) => one.type.startsWith("image/"));
     if (file) searchFile(file);
   });
+  get("preview").addEventListener("error", () => (get("preview").hidden = true)); // a TIFF file, or no picture at all
   get("filters").addEventListener("submit", (event) => { event.preventDefault(); search(); });
   get("filters").addEventListener("change", (event) => (event.target.id === "truth" ? showResults() : search()));
   get("rate").addEventListener("input", drawLine);
