@@ -1,6 +1,7 @@
 """A certificate in sentences and rows, the same on pages and on the terminal."""
 
 import pytest
+from rich.console import Console
 from support.made_up_certificates import certificate_of
 
 from ccp_dml.reports import certificate_words
@@ -64,3 +65,17 @@ def test_the_sentences_name_threshold_and_confidence() -> None:
 )
 def test_an_end_that_few_pairs_cannot_bound_is_named(low: float | None, high: float | None, said: str) -> None:
     assert certificate_words.distance_interval_text({"low": low, "high": high}, "95 %") == said
+
+
+def test_nothing_is_cut_on_a_terminal_of_80_columns() -> None:
+    certificate = certificate_of(0.4)
+    screen = Console(width=80, record=True, quiet=True)
+    for part in certificate_words.certificate_tables(certificate):
+        screen.print(part)
+    printed = screen.export_text()
+    assert "\u2026" not in printed
+    for row in certificate_words.violation_rows(certificate):
+        assert all(cell in printed for cell in (row.group, row.estimate, row.of_images, row.of_classes, row.bound))
+        assert f"{row.image_pairs} pairs" in printed
+    for covered in certificate_words.covering_rows(certificate):
+        assert covered.mean in printed

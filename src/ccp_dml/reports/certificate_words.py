@@ -1,9 +1,11 @@
 """Say a certificate in sentences and rows, for the page, and print them as tables on the terminal."""
 
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -11,6 +13,8 @@ from rich.text import Text
 from ccp_dml.reports.words import MISSING, rate
 
 Certificate = dict[str, Any]  # certificate.json
+NARROW: dict[str, Any] = {"box": SIMPLE_HEAD, "padding": (0, 0, 0, 1), "pad_edge": False}
+"""How tables look that fit a terminal of 80 columns."""
 KINDS = {"misses": "same class, too far", "false_matches": "different classes, too close"}
 
 
@@ -37,7 +41,7 @@ class CoveringRow:
     centres: str  # what covers
     classes: str
     mean: str
-    worst: str  # the classes with the largest radii, by name
+    worst: tuple[str, ...]  # the classes with the largest radii, each with its own
 
 
 def set_names(certificate: Certificate) -> dict[str, str]:
@@ -115,7 +119,7 @@ def covering_rows(certificate: Certificate) -> Iterator[CoveringRow]:
         for field, what in centres.items():
             covering = part[field]
             if covering is not None:
-                worst = ", ".join(f"{one['name']} ({one['radius']:.3f})" for one in covering["worst"])
+                worst = tuple(f"{one['name']} ({one['radius']:.3f})" for one in covering["worst"])
                 yield CoveringRow(names[key], what, f"{len(covering['radii']):,}", f"{covering['mean']:.3f}", worst)
 
 
@@ -178,26 +182,24 @@ def certificate_tables(certificate: Certificate) -> Iterator[RenderableType]:
 
 
 def _violations(certificate: Certificate) -> Table:
-    table = Table(title="Pairs on the wrong side of beta (%)")
-    table.add_column("pairs of")
-    table.add_column("kind")
-    columns = ("estimate", "further images", "n", "further classes", "n", "Markov bound", "loose by")
-    for title in columns:
-        table.add_column(title, justify="right")
-    last = None
-    for row in violation_rows(certificate):
-        if last not in (None, row.group):
-            table.add_section()
-        group, *cells = astuple(row)
-        table.add_row("" if group == last else group, *cells)
-        last = row.group
+    table = Table(title="Pairs on the wrong side of beta (%)", **NARROW)
+    table.add_column("pairs of", no_wrap=True)
+    for title in ("estimate", "further\nimages", "further\nclasses", "Markov\nbound", "loose\nby"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for group, rows in groupby(violation_rows(certificate), lambda row: row.group):
+        table.add_section()
+        table.add_row(f"[b]{group}[/]")
+        for row in rows:
+            images, classes = f"{row.of_images}\n{row.image_pairs} pairs", f"{row.of_classes}\n{row.class_pairs} pairs"
+            table.add_row(row.kind.replace(", ", ",\n"), row.estimate, images, classes, row.bound, row.looseness)
     return table
 
 
 def _covering(certificate: Certificate) -> Table:
-    table = Table(title="Radius that covers a class")
+    table = Table(title="Radius that covers a class", **NARROW)
     for title in ("classes", "covered by", "n", "mean", "largest"):
         table.add_column(title, justify="right" if title in ("n", "mean") else "left")
     for row in covering_rows(certificate):
-        table.add_row(*map(Text, astuple(row)))  # names are text, not markup
+        largest = Text(row.worst[0] if row.worst else MISSING)  # a name is text, not markup; the page lists more
+        table.add_row(row.group, row.centres, row.classes, row.mean, largest)
     return table
