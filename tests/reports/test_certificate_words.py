@@ -1,5 +1,7 @@
 """A certificate in sentences and rows, the same on pages and on the terminal."""
 
+from io import StringIO
+
 import pytest
 from rich.console import Console
 from support.made_up_certificates import certificate_of
@@ -69,10 +71,11 @@ def test_an_end_that_few_pairs_cannot_bound_is_named(low: float | None, high: fl
 
 def test_nothing_is_cut_on_a_terminal_of_80_columns() -> None:
     certificate = certificate_of(0.4)
-    screen = Console(width=80, record=True, quiet=True)
-    for part in certificate_words.certificate_tables(certificate):
-        screen.print(part)
-    printed = screen.export_text()
+    screen = Console(width=80, file=StringIO())
+    with screen.capture() as captured:
+        for part in certificate_words.certificate_tables(certificate):
+            screen.print(part)
+    printed = captured.get()
     assert "\u2026" not in printed
     for row in certificate_words.violation_rows(certificate):
         assert all(cell in printed for cell in (row.group, row.estimate, row.of_images, row.of_classes, row.bound))
