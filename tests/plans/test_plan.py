@@ -62,8 +62,10 @@ def test_the_state_of_a_run_is_open_partly_and_done(tmp_path):
     assert state_of(run.folder) == RunState("partly", 0)
     (run.folder / "metrics.jsonl").write_text('{"step": 25}\n{"step": 50}\n{"step": 7')  # killed while writing
     assert state_of(run.folder) == RunState("partly", 50)
+    assert not run.is_done
     (run.folder / "result.json").write_text("{}")
     assert state_of(run.folder) == RunState("done", 50)
+    assert run.is_done
 
 
 def test_a_folder_with_other_settings_is_refused(tmp_path):

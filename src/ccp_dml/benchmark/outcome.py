@@ -12,10 +12,10 @@ from ccp_dml.benchmark.protocols import ensemble_scores
 from ccp_dml.benchmark.request import BenchmarkRun
 from ccp_dml.benchmark.results import ResultRow, write_results
 from ccp_dml.benchmark.table import build_table
-from ccp_dml.config.layers import flatten
+from ccp_dml.config.layers import values_of
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.models.backbones import IDENTITY
-from ccp_dml.plans.plan import incomplete_data, state_of
+from ccp_dml.plans.plan import incomplete_data
 from ccp_dml.plans.rehearsal import runs_of_loss_alone
 from ccp_dml.records.benchmark_folder import BenchmarkRequest
 from ccp_dml.records.benchmark_table import BenchmarkTable, EvaluationSetting
@@ -115,7 +115,7 @@ def shown_metrics(test: dict[str, Any], setting: EvaluationSetting) -> dict[str,
 
 
 def finished(planned: Sequence[BenchmarkRun]) -> list[BenchmarkRun]:
-    return [one for one in planned if state_of(one.run.folder).state == "done"]
+    return [one for one in planned if one.run.is_done]
 
 
 def unlike_trainings(planned: Sequence[BenchmarkRun]) -> list[str]:
@@ -126,7 +126,7 @@ def unlike_trainings(planned: Sequence[BenchmarkRun]) -> list[str]:
     conditions: dict[str, dict[str, list[str]]] = {}  # of what: value -> methods
     for method, config in {one.method: one.run.config for one in planned}.items():
         images = config.train.classes_per_batch * config.train.images_per_class
-        values = {"the number of images in a step": images, **dict(flatten(config.as_tables()))}
+        values = {"the number of images in a step": images, **values_of(config)}
         for key, value in values.items():
             if key in ALIKE or key.startswith(("data.", "model.")) or " " in key:
                 conditions.setdefault(key, {}).setdefault(setting(value), []).append(method)

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from ccp_dml.benchmark.request import BenchmarkRun
-from ccp_dml.config.layers import flatten, resolve
+from ccp_dml.config.layers import resolve, values_of
 from ccp_dml.config.recipes import recipe_label, shipped_recipes
 from ccp_dml.errors import UserError
-from ccp_dml.plans.plan import plan_run, refuse_other_method, state_of
+from ccp_dml.plans.plan import is_done, plan_run, refuse_other_method
 from ccp_dml.records.benchmark_folder import BenchmarkRequest, read_ensemble, write_ensemble
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
 from ccp_dml.records.logbook import WHAT_IS_TESTED
@@ -29,7 +29,7 @@ def refuse_other_pairs(request: BenchmarkRequest) -> None:
     """Raise if methods would be tested on different classes, or trained with different folds, selection or seeds."""
     found = {}
     for method in request.methods:
-        settings = dict(flatten(resolve([request.data, method], request.settings).config.as_tables()))
+        settings = values_of(resolve([request.data, method], request.settings).config)
         found[method] = {key: settings.get(key, "unset") for key in SHARED}
     first, *others = found
     for method in others:
@@ -81,7 +81,7 @@ def plan_folds(request: BenchmarkRequest, folder: Path, method: str, repeat: int
 def ensemble_scores(folds: Sequence[BenchmarkRun], device: torch.device) -> dict[str, Any] | None:
     """Score the concatenated models of one method and repeat (D26), once; None while one is missing."""
     config, folders = folds[0].run.config, [fold.run.folder for fold in folds]
-    if len(folds) < config.protocol.folds or any(state_of(folder).state != "done" for folder in folders):
+    if len(folds) < config.protocol.folds or not all(map(is_done, folders)):
         return None
     scores = read_ensemble(folders)
     if scores is None:

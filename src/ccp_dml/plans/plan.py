@@ -41,6 +41,10 @@ class PlannedRun:
         return ["ccp", "train", *self.recipes, *options, "--out", str(self.folder)]
 
     @property
+    def is_done(self) -> bool:
+        return is_done(self.folder)
+
+    @property
     def steps(self) -> int | None:
         """Tell the run's cost in steps, where that is known beforehand; None: patience decides."""
         return self.config.train.max_steps
@@ -101,6 +105,11 @@ def state_of(folder: Path) -> RunState:
     if not is_run(folder):
         return RunState("open", 0)
     return RunState("done" if is_finished(folder) else "partly", EvaluationLog(folder).last_step())
+
+
+def is_done(folder: Path) -> bool:
+    """Tell whether there is a finished run in `folder`."""
+    return is_run(folder) and is_finished(folder)
 
 
 def begun(runs: Sequence[PlannedRun]) -> list[tuple[PlannedRun, Logbook]]:

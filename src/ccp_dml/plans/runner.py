@@ -31,7 +31,7 @@ from ccp_dml.plans.messages import (
     Stopped,
     how_it_died,
 )
-from ccp_dml.plans.plan import PlannedRun, state_of
+from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.plans.worker import work
 
 SECONDS_TO_LEAVE = 5.0
@@ -130,7 +130,7 @@ class LocalRunner:
 
 def execute(runs: Sequence[PlannedRun], runner: Runner, watcher: PlanWatcher | None = None) -> list[Failure]:
     """Train what is not done yet; return the runs that failed. Where nothing is left, nobody is asked to train."""
-    left = [run for run in runs if state_of(run.folder).state != "done"]
+    left = [run for run in runs if not run.is_done]
     if not left:
         return []
     return runner.train(iter(left), len(left), watcher or PlanWatcher())

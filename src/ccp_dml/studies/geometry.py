@@ -11,7 +11,6 @@ from pydantic import Field
 from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.evaluation import spread
 from ccp_dml.foundation.digests import file_digest
-from ccp_dml.plans.plan import state_of
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 from ccp_dml.records import layout
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Scatter
@@ -78,7 +77,7 @@ def train(request: StudyRequest, folder: Path, plan: StudyPlan, runner: Runner, 
     bench, started = Workbench(), set()
     for one in plan.runs:
         config, method, repeat = one.run.config, one.coordinates["method"], one.coordinates["repeat"]
-        if state_of(one.run.folder).state != "done":
+        if not one.run.is_done:
             continue
         networks = {method: bench.best_network}
         if repeat not in started:

@@ -16,7 +16,7 @@ from ccp_dml.config.recipes import STUDY, loss_of, read_recipe
 from ccp_dml.config.schema import ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES
-from ccp_dml.plans.plan import PlannedRun, plan_run, state_of
+from ccp_dml.plans.plan import PlannedRun, plan_run
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner, execute
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.figure import Figure
@@ -51,7 +51,7 @@ class StudyPlan:
 
 def fixed_plan(runs: Sequence[StudyRun]) -> StudyPlan:
     """Plan runs that are all known beforehand, as most studies do."""
-    left = [one.run for one in runs if state_of(one.run.folder).state != "done"]
+    left = [one.run for one in runs if not one.run.is_done]
     return StudyPlan(runs, left, len(runs) - len(left), len(runs))
 
 
@@ -124,7 +124,7 @@ def finished_runs(plan: StudyPlan) -> list[FinishedRun]:
     return [
         FinishedRun(one.coordinates, one.run.name, RunFolder.read(one.run.folder))
         for one in plan.runs
-        if state_of(one.run.folder).state == "done"
+        if one.run.is_done
     ]
 
 

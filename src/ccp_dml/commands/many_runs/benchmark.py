@@ -79,7 +79,7 @@ def benchmark(
     from ccp_dml.benchmark.request import BenchmarkRun, default_folder, extend
     from ccp_dml.commands.many_runs.plan_progress import PlanProgress
     from ccp_dml.config.recipes import parse_data, parse_methods, recipe_label
-    from ccp_dml.plans.plan import PlannedRun, state_of
+    from ccp_dml.plans.plan import PlannedRun
     from ccp_dml.plans.runner import execute
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import BenchmarkFolder, BenchmarkRequest, write_request
@@ -100,7 +100,7 @@ def benchmark(
     def asked_for(runs: list[BenchmarkRun]) -> tuple[list[BenchmarkRun], list[PlannedRun]]:
         """Choose the runs that this command asks for, and of these what is left to train."""
         own = [one for one in runs if one.method in labels and one.repeat < repeats]
-        return own, [one.run for one in own if state_of(one.run.folder).state != "done"]
+        return own, [one.run for one in own if not one.run.is_done]
 
     _, planned = whole_plan()
     own, left = asked_for(planned)

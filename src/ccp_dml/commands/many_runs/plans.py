@@ -102,10 +102,9 @@ def look_ahead(runs: "Sequence[PlannedRun]") -> "tuple[list[str], Forecast | Non
     Returns what the user should know, and None in place of a forecast where nothing is left.
     """
     from ccp_dml.plans.forecast import forecast
-    from ccp_dml.plans.plan import state_of
     from ccp_dml.plans.rehearsal import check
 
-    left = [run for run in runs if state_of(run.folder).state != "done"]
+    left = [run for run in runs if not run.is_done]
     return (check(left), forecast(left)) if left else ([], None)
 
 

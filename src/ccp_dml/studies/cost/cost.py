@@ -10,7 +10,6 @@ from ccp_dml.config.recipes import ALONE, CCP
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import file_digest
 from ccp_dml.foundation.files import write_json
-from ccp_dml.plans.plan import state_of
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 from ccp_dml.records import layout
 from ccp_dml.records.documents import read_json
@@ -61,7 +60,7 @@ def train(request: StudyRequest, folder: Path, plan: StudyPlan, runner: Runner, 
     for loss in request.losses:
         first = [one for one in plan.runs if one.coordinates["loss"] == loss][: len(VARIANTS)]
         runs = {one.coordinates["method"]: one.run for one in first}
-        if any(state_of(run.folder).state != "done" for run in runs.values()):
+        if not all(run.is_done for run in runs.values()):
             continue
         timed = results_of({method: run.folder for method, run in runs.items()})
         if is_timed(timing_file(folder, loss), timed):

@@ -9,12 +9,12 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from ccp_dml.config.layers import SETTING, flatten, resolve
+from ccp_dml.config.layers import SETTING, resolve, values_of
 from ccp_dml.config.recipes import recipe_label
 from ccp_dml.config.schema import Config, ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, file_digest
-from ccp_dml.plans.plan import PlannedRun, plan_run, state_of
+from ccp_dml.plans.plan import PlannedRun, is_done, plan_run
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE
 from ccp_dml.runs.datasets import build_data
@@ -81,7 +81,7 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
 def has_run(trial: FrozenTrial, folder: Path) -> bool:
     """Tell whether a trial has a run that is done or to be trained; the score of a complete one outlives its folder."""
     if trial.state == TrialState.COMPLETE:
-        return state_of(folder / trial_name(trial.number)).state == "done"
+        return is_done(folder / trial_name(trial.number))
     return trial.state not in GIVEN_UP
 
 
@@ -92,7 +92,7 @@ def train(
     runner: Runner,
     watcher: PlanWatcher,
 ) -> list[Failure]:
-    if plan.done == plan.total and all(state_of(one.run.folder).state == "done" for one in plan.runs):
+    if plan.done == plan.total and all(one.run.is_done for one in plan.runs):
         return []
     options, store = request.options(SearchOptions), trial_store(request, folder)
     trials = TrialRuns(
@@ -128,7 +128,7 @@ def base_config(request: StudyRequest) -> Config:
 def trained_with(request: StudyRequest) -> dict[str, Any]:
     """List what the study's recipe and the user set for all trials, by dotted key, but for what changes no result."""
     resolved = resolve(request.recipes(method_of(request)), request.run_settings)
-    values = dict(flatten(resolved.config.as_tables()))
+    values = values_of(resolved.config)
     shown = values.keys() - HOW_IT_RUNS - WHERE_FILES_ARE
     return {
         key: values[key]

@@ -12,7 +12,7 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import SQLAlchemyError
 
-from ccp_dml.config.layers import flatten
+from ccp_dml.config.layers import values_of
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError, first_line
 from ccp_dml.foundation.digests import digest
@@ -111,6 +111,6 @@ def search_name(data: str, method: str, example: Config, contents: str) -> str:
     `example` is the run of any trial, `contents` a digest of the data and weights, wherever a machine keeps them.
     """
     varied = {*VARIED, *WHERE_FILES_ARE, *HOW_IT_RUNS}
-    settings = without_later(dict(flatten(example.as_tables())))
+    settings = without_later(values_of(example))
     fixed = {key: value for key, value in settings.items() if key not in varied and (key, value) != UNNAMED_SEED}
     return f"ccp-search-{data}-{method}-{digest(json.dumps(fixed, sort_keys=True), contents)[:12]}"
