@@ -194,12 +194,12 @@ def fill_cache(out: Path) -> None:
     shape = (views, images, width)
     store = FeatureStore(out)
     if store.read(key, shape) is None:
-        with store.writing(key, (width,), {"of": "an attack"}, lambda: None) as writer:
-            for first in range(writer.begin(views, images), images, block):
+        with store.writing(key, shape, {"of": "an attack"}, lambda: None) as writer:
+            for first in range(writer.begin(), images, block):
                 size = min(block, images - first)
                 numbers = np.arange(first, first + size)[None, :, None] + np.arange(views)[:, None, None] / 4
                 writer.write(first, np.broadcast_to(numbers, (views, size, width)).astype(np.float16))
-            writer.finish(shape)
+            writer.finish()
     read = store.read(key, shape)
     assert read is not None
     assert (read[1] == np.arange(images)[:, None] + 0.25).all()
