@@ -17,6 +17,7 @@ from ccp_dml.runs.datasets import build_data
 from ccp_dml.runs.scoring import (
     MIXED_SELECTION,
     concatenate,
+    different_methods,
     embed_test,
     evaluate_runs,
     load_network,
@@ -86,6 +87,20 @@ def test_a_training_that_is_given_twice_is_told():
     assert repeated_trainings({"a": of(), **others}) == []
     (note,) = repeated_trainings({"a": of(), **others, "copy": of("run.device=cpu")})
     assert note.startswith("copy has the settings, fold and seed of a: mean, spread and ensemble count one training")
+
+
+def test_runs_that_are_no_repeats_of_one_method_are_named():
+    def of(method, *settings):
+        return resolve(["folder", method], ["data.root=x", *settings]).config
+
+    repeats = {key: of("c2", f"{key}=1") for key in ("run.seed", "protocol.fold", "run.workers")}
+    assert different_methods({"a": of("c2"), **repeats}) == []
+    unread = of("c2", "xbm.start_step=7")  # C2 has no memory
+    assert different_methods({"a": of("c2"), "b": unread}) == []
+    (note,) = different_methods({"a": of("c2"), **repeats, "b": of("c2", "optim.lr=0.5")})
+    assert note.startswith("b is not a repeat of a: they differ in optim.lr. Their mean is of no one method")
+    (note,) = different_methods({"a": of("c2"), "b": of("c2-ccp")})
+    assert "ccp." in note
 
 
 def test_a_finished_run_embeds_as_it_did_at_its_end(photo_run):

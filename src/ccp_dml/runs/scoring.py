@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.config.layers import naming_keys
+from ccp_dml.config.layers import differing, naming_keys, values_of
+from ccp_dml.config.readers import reads
 from ccp_dml.config.schema import Config, DataConfig, ModelConfig
 from ccp_dml.data.labelled import LabelledSet, TestSet
 from ccp_dml.data.loading import evaluation_batches, loader_processes
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, listing
 from ccp_dml.evaluation import SCORES, embed, spread
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.distances import clip_normalise
@@ -21,6 +22,7 @@ from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.embeddings import EmbeddedTest
 from ccp_dml.records.logbook import WHAT_IS_TESTED, Logbook, settings_digest
+from ccp_dml.reports.comparison import NOT_THE_METHOD
 from ccp_dml.runs.build import build_network, start_head, weights_note
 from ccp_dml.runs.datasets import build_data, remember_last
 from ccp_dml.runs.devices import evaluation_device
@@ -81,7 +83,8 @@ def evaluate_runs(
         embedded[name] = embed_test(config, load_network(book, config, seen), seen)
         for note in book.notes:
             watcher.note(note)
-    for note in repeated_trainings({name: config for name, (_, config) in runs.items()}):
+    configs = {name: config for name, (_, config) in runs.items()}
+    for note in [*repeated_trainings(configs), *different_methods(configs)]:
         watcher.note(note)
     recall_at = next(iter(runs.values()))[1].protocol.recall_at
     selected_on = {name: config.protocol.select_on for name, (_, config) in runs.items()}
@@ -128,6 +131,21 @@ def repeated_trainings(runs: Mapping[str, Config]) -> list[str]:
             notes.append(
                 f"{name} has the settings, fold and seed of {first}: mean, spread and ensemble count one training more "
                 "than once; leave one of them out."
+            )
+    return notes
+
+
+def different_methods(runs: Mapping[str, Config]) -> list[str]:
+    """Say which runs differ from the first in more than fold and seed: a mean over methods tells of none of them."""
+    (first, reference), *others = runs.items()
+    notes = []
+    for name, config in others:
+        differences = differing(values_of(reference), values_of(config), but_for=NOT_THE_METHOD)
+        keys = [key for key, *_ in differences if reads(reference, key) or reads(config, key)]
+        if keys:
+            notes.append(
+                f"{name} is not a repeat of {first}: they differ in {listing(keys, 3)}. Their mean is of no one "
+                "method; compare them with `ccp report`."
             )
     return notes
 

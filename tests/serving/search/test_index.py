@@ -103,6 +103,7 @@ def test_values_that_are_texts_in_one_table_and_numbers_in_another_are_said(inde
     assert "is text with some images, such as '2022'" in "".join(index.notes_on("year >= 2020"))
     assert "is a number with some images, such as 2020" in "".join(index.notes_on("year = '2022'"))
     assert index.notes_on("label = 'red'") == []
+    assert index.notes_on("class = 'Red'") == ["No image has the `class` 'Red'; did you mean 'red'?"]
 
 
 def change_manifest(folder, **changes):

@@ -75,7 +75,7 @@ def test_the_engine_knows_what_the_index_knows(opened):
     index, gallery = opened
     assert gallery.label_counts() == index.label_counts()
     assert gallery.attribute_values() == index.attribute_values()
-    for where in ("year = '2003'", "year = 2003", "label = 3"):
+    for where in ("year = '2003'", "year = 2003", "label = 3", "label = 'RED'"):
         assert gallery.notes_on(where) == index.notes_on(where)
     assert gallery.items([4, 20, 1]) == index.items([4, 20, 1])
     assert np.array_equal(gallery.vectors_of([4, 20]), index.vectors_of([4, 20]))

@@ -14,6 +14,7 @@ from ccp_dml.serving.search.where import (
     as_sql,
     parse_where,
     passed_over,
+    unknown_texts,
 )
 
 ITEMS = [
@@ -142,6 +143,21 @@ def test_what_a_comparison_misses_because_of_types_is_said(text, notes):
     found = passed_over(parse_where(text), {"year": [2020, 2021, "2022", "unknown"], "mass": [1.5]})
     assert len(found) == len(notes)
     assert all(said.startswith(note) for said, note in zip(found, notes, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("label = 'Wren'", ["No image has the `label` 'Wren'; did you mean 'wren'?"]),
+        ("label in ('wren', 'oul') and year > 3", ["No image has the `label` 'oul'; did you mean 'owl'?"]),
+        ("place != 'Mars'", ["No image has the `place` 'Mars'; there are 'Wald', 'Feld'."]),
+        ("label = 'wren' or place = 'Wald' or label > 'Wren'", []),
+        ("note = 'x' and year = 'x' and path = 'x'", []),  # too many values to know, no texts, any path
+    ],
+)
+def test_texts_that_no_image_has_are_said_with_the_nearest(text, notes):
+    stored = {"label": {"wren": 2, "owl": 1}, "place": ["Wald", "Feld"], "year": [2020], "note": []}
+    assert unknown_texts(parse_where(text), stored) == notes
 
 
 def test_milvus_gets_quoted_texts_and_no_bare_inequality():

@@ -13,7 +13,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.functional.retrieval import nearest_references
 from ccp_dml.serving.search.index_store import PinnedModel
-from ccp_dml.serving.search.where import Value
+from ccp_dml.serving.search.where import COLUMNS, Value
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,13 @@ class Gallery(Protocol):
         """Open it again if it has changed since it was opened; None if it is as it was, or cannot tell."""
 
     def notes_on(self, where: str) -> list[str]:
-        """Say which images a condition can miss because their values are of the other type, texts or numbers."""
+        """Say what a condition may miss: values of the other type, texts or numbers, and texts that no image has."""
+
+
+def known_values(gallery: Gallery) -> dict[str, Collection[Value]]:
+    """List the values that conditions can name: all labels, and those of attributes with few different ones."""
+    labels = gallery.label_counts()
+    return {**gallery.attribute_values(), **{name: labels for name, column in COLUMNS.items() if column == "label"}}
 
 
 def refuse_other_model(pinned: PinnedModel, digest: str, given: str, name: str) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 from ccp_dml.errors import UserError
 from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.exact_search import ExactSearcher
-from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries, drawn_rows, is_gone
+from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries, drawn_rows, is_gone, known_values
 from ccp_dml.serving.search.index_store import Manifest, check_files, map_vectors, open_items, read_manifest
-from ccp_dml.serving.search.where import Value, as_sql, parse_where, passed_over
+from ccp_dml.serving.search.where import Value, as_sql, parse_where, passed_over, unknown_texts
 
 ATTEMPTS_TO_OPEN = 5
 """A writer may replace the files between the moments in which we read their names and open them."""
@@ -136,7 +136,8 @@ class SearchIndex:
         one_of_each = "SELECT name, min(value) FROM attributes GROUP BY name, typeof(value) = 'text'"
         for name, value in self._rows(one_of_each):
             stored[name].append(value)
-        return passed_over(parse_where(where, list(stored)), stored)
+        condition = parse_where(where, list(stored))
+        return [*passed_over(condition, stored), *unknown_texts(condition, known_values(self))]
 
     def missing_images(self) -> list[str]:
         """List the paths of indexed images that are not there any more; they are still found."""

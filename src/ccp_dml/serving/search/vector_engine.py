@@ -18,10 +18,19 @@ import numpy as np
 
 from ccp_dml.errors import UserError, first_line, listing
 from ccp_dml.foundation.files import from_json
-from ccp_dml.serving.search.gallery import Gallery, Hit, Item, Sample, check_queries, drawn_rows, exact_nearest
+from ccp_dml.serving.search.gallery import (
+    Gallery,
+    Hit,
+    Item,
+    Sample,
+    check_queries,
+    drawn_rows,
+    exact_nearest,
+    known_values,
+)
 from ccp_dml.serving.search.index import SearchIndex
 from ccp_dml.serving.search.index_store import PinnedModel, is_index
-from ccp_dml.serving.search.where import Value, as_milvus, parse_where, passed_over
+from ccp_dml.serving.search.where import Value, as_milvus, parse_where, passed_over, unknown_texts
 
 ABOUT = "_about"
 BATCH = 500
@@ -148,7 +157,8 @@ class MilvusGallery:
 
     def notes_on(self, where: str) -> list[str]:
         # The engine keeps values of attributes with few different ones only; about the others there is no note.
-        return passed_over(parse_where(where, self._attribute_names), self._details()["values"])
+        condition = parse_where(where, self._attribute_names)
+        return [*passed_over(condition, self.attribute_values()), *unknown_texts(condition, known_values(self))]
 
     def _details(self) -> Any:
         rows = self.client.query(

@@ -16,7 +16,7 @@ takes no parameters everywhere, texts are quoted and control characters refused.
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NoReturn
@@ -101,6 +101,24 @@ def passed_over(condition: Condition, stored: Mapping[str, Sequence[Value]]) -> 
                 f"`{name}` is a number with some images, such as {numbers[0]}, which no comparison with a text finds; "
                 "compare it with numbers, without quotes, as well."
             )
+    return list(dict.fromkeys(notes))
+
+
+def unknown_texts(condition: Condition, stored: Mapping[str, Collection[Value]]) -> list[str]:
+    """Say which texts are asked for that no image has, with the nearest of those that there are.
+
+    `stored` has all values of a name; about names that are not in it, or have none there, nothing is said.
+    """
+    notes = []
+    for comparison in _comparisons(condition):
+        known = [value for value in stored.get(comparison.name, ()) if isinstance(value, str)]
+        asked, _ = _by_type(comparison.values)
+        for text in asked if known and comparison.sign in ("=", "!=", "in") else ():
+            if text not in known:
+                by_case = [value for value in known if value.casefold() == str(text).casefold()]
+                near = by_case or get_close_matches(str(text), known[:MOST_VALUES], 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {listing(list(map(repr, known)))}."
+                notes.append(f"No image has the `{comparison.name}` {text!r}; {hint}")
     return list(dict.fromkeys(notes))
 
 
