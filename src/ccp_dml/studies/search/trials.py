@@ -113,13 +113,14 @@ class TrialRuns(PlanWatcher):
         trial = self.trials[run.name]
         for row in folder.metrics:
             report(trial, row["map_at_r"], row["step"])
-        if folder.result is not None:
-            self.finished(run, folder.result)
-            return True
-        if trial.should_prune():
+        if folder.result is None and not trial.should_prune():
+            return False
+        self.shown.started(run)  # who watches should know every run that ends
+        if folder.result is None:
             self.stopped(run)
-            return True
-        return False
+        else:
+            self.finished(run, folder.result)
+        return True
 
     def started(self, run: PlannedRun) -> None:
         self.shown.started(run)
