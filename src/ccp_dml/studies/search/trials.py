@@ -28,7 +28,7 @@ class SearchSpace:
 
     weight: tuple[float, float]  # lambda, on a logarithmic scale
     proxies: tuple[int, int]  # P
-    first: Point  # the recipe's own values: the search should beat them
+    first: Point  # the nearest to the recipe's own values: the search should beat it
     startup_trials: int  # at random, before the sampler has something to learn from
     warm_up_steps: int  # of a run, before it may be pruned
     seed: int
