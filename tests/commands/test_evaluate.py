@@ -56,6 +56,17 @@ def test_scores_on_incomplete_data_are_marked(trained_runs, capsys, monkeypatch,
     assert json.loads(capsys.readouterr().out)["incomplete"] == [short]
 
 
+def test_the_score_of_a_backbone_on_incomplete_data_is_marked(features, capsys, monkeypatch):
+    monkeypatch.setattr(scoring, "build_data", lambda data: replace(build_data(data), incomplete=("3 images short",)))
+    assert main(["evaluate", "--raw", "features", "--set", f"data.path={features}"]) == 0
+    assert "Incomplete data: 3 images short." in capsys.readouterr().out
+
+
+def test_settings_that_a_backbone_s_data_do_not_read_are_refused(features, capsys):
+    settings = ("--set", f"data.path={features}", "--set", "data.test_share=0.25")
+    refused(capsys, ["--raw", "features", *settings], "--set data.test_share would have no effect")
+
+
 def test_evaluate_shows_a_table_to_people(trained_runs, capsys):
     capsys.readouterr()
     assert main(["evaluate", *map(str, trained_runs)]) == 0

@@ -63,6 +63,19 @@ def test_a_killed_worker_is_replaced_and_finished_runs_are_never_repeated(featur
     assert again.events == []
 
 
+def test_a_worker_that_dies_between_two_runs_takes_none_of_them_down(features, tmp_path):
+    class Deadly(Diary):
+        def finished(self, run, result):
+            super().finished(run, result)
+            for process in multiprocessing.active_children():
+                process.kill()
+                process.join()
+
+    diary = Deadly()
+    assert execute([planned(features, tmp_path, name) for name in ("first", "second")], LocalRunner(1), diary) == []
+    assert diary.events[-1] == ("finished", "second")
+
+
 def test_a_plan_that_is_done_asks_nobody_to_train(features, tmp_path):
     run = planned(features, tmp_path, "done")
     run.folder.mkdir()

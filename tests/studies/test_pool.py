@@ -72,7 +72,14 @@ def test_a_cell_with_too_few_pairs_is_not_clearly_worse():
     )
     text = told(p1=[60.0, 61.0, 62.0], p2=[20.0], p3=[20.0, 21.0, 22.5])
     assert "1 of the other 2 cells" in text
-    assert "over 1 to 3 pairs holds zero, or there are too few for one" in text
+    assert "over 1 to 3 pairs is not above zero, or there are too few for one" in text
+
+
+def test_a_cell_that_lacks_a_hard_repeat_is_not_the_best():
+    text = told(p1=[20.0, 21.0, 10.0], p2=[19.0, 20.1])  # p2 has the higher mean, and is below p1 in both pairs
+    assert "lies between 17.0 and 19.6 %. Among cells with 3 runs, it is best with P = 1 and b = 1" in text
+    text = told(p1=[20.0, 21.0, 30.0], p2=[21.0, 22.1])  # p1 has all runs, and is clearly below p2 in pairs
+    assert "Against it, 1 of the other 1 cells are not clearly worse" in text
 
 
 def test_a_single_cell_is_compared_with_nothing():

@@ -38,10 +38,12 @@ def improvements(table: BenchmarkTable, place: int) -> list[Improvement]:
     for base in BASES:
         for variant in VARIANTS:
             plain, better = cells.get(base), cells.get(base + variant)
-            if plain is None or better is None or better.difference is None or plain.score.mean == 0:
+            if plain is None or better is None or (gain := better.difference) is None:
                 continue
+            before = plain.score.mean if plain.score.n == gain.pairs else better.score.mean - gain.mean  # of the pairs
             paper = better.paper / plain.paper - 1 if better.paper is not None and plain.paper else None
-            found.append(Improvement(base, variant, better.difference.mean / plain.score.mean, paper))
+            if before > 0:
+                found.append(Improvement(base, variant, gain.mean / before, paper))
     return found
 
 

@@ -36,9 +36,12 @@ def evaluate(
 
     if raw:
         from ccp_dml.config.layers import resolve
+        from ccp_dml.config.readers import refuse_unread, written_by_user
         from ccp_dml.runs.scoring import score_raw_backbone
 
-        scores = score_raw_backbone(resolve([str(recipe) for recipe in runs], settings or []).config)
+        resolved = resolve([str(recipe) for recipe in runs], settings or [])
+        refuse_unread([resolved.config], written_by_user(resolved))
+        scores = score_raw_backbone(resolved.config)
     else:
         from ccp_dml.commands.progress import ProgressWatcher
         from ccp_dml.runs.scoring import evaluate_runs

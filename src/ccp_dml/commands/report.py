@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Runs, out
+from ccp_dml.commands.console import Runs, err, out
 from ccp_dml.errors import UserError
 
 
@@ -47,7 +47,7 @@ def report(
 def report_benchmark(folders: list[Path], out_file: Path | None, force: bool) -> None:
     """Write the page of one benchmark, into its folder unless another place is named."""
     from ccp_dml.benchmark.formats import as_terminal
-    from ccp_dml.benchmark.page import write_benchmark_report
+    from ccp_dml.benchmark.page import is_outdated, write_benchmark_report
     from ccp_dml.records import layout
     from ccp_dml.records.benchmark_folder import BenchmarkFolder
 
@@ -59,4 +59,7 @@ def report_benchmark(folders: list[Path], out_file: Path | None, force: bool) ->
     page = write_benchmark_report(benchmark, out_file or benchmark.path / layout.REPORT, force=force)
     if benchmark.table is not None:
         out.print(as_terminal(benchmark.table))
+    if is_outdated(benchmark):
+        remedy = f"the benchmark's command writes it anew: {benchmark.command()}"
+        err.print(f"The table is older than the runs; {remedy}", style="yellow", soft_wrap=True)
     out.print(f"Report: {page}", soft_wrap=True)

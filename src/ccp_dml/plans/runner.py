@@ -153,7 +153,7 @@ def keep_busy(source: Iterator[PlannedRun], shares: Sequence[Share], watcher: Pl
                     if failure is not None:
                         failures.append(failure)
                 if worker.run is None and (run := next(source, None)) is not None:
-                    if worker.is_spent:
+                    if worker.is_spent or not worker.process.is_alive():
                         dismiss([worker])
                         crew[place] = worker = Worker(shares[place])
                     begin(worker, run, watcher)

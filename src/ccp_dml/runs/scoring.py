@@ -1,6 +1,6 @@
 """Score networks on the test half: a run at its end, finished runs and their ensemble, a bare backbone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -73,12 +73,12 @@ def evaluate_runs(
             raise UserError(f"{name} was trained without test classes: no score can be measured on it.")
     load_data = remember_last(build_data)  # runs may see the same images at different sizes
     frozen, embedded = FrozenFeatures(), {}
-    incomplete: dict[str, None] = {}  # in the order found, each once
+    incomplete: list[str] = []
     for name, (book, config) in runs.items():
         book.pin_backbone(frozen.backbone_digest(config))
         halves = load_data(config.data)
         book.pin_data(halves.digest)  # with other classes, learned ones might be in the test half
-        incomplete |= dict.fromkeys(halves.incomplete)
+        incomplete += halves.incomplete
         seen = frozen.test_inputs(config, halves.test, watcher)
         embedded[name] = embed_test(config, load_network(book, config, seen), seen)
         for note in book.notes:
@@ -94,7 +94,7 @@ def evaluate_runs(
         name: {**score_embeddings(parts, recall_at), "selected_on": selected_on[name]}
         for name, parts in embedded.items()
     }
-    known = {"incomplete": list(incomplete)} if incomplete else {}  # every table must say so
+    known = told_incomplete(incomplete)
     if len(runs) == 1:
         return {"runs": scores, **next(iter(scores.values())), **known}
     return {
@@ -223,9 +223,14 @@ def score_raw_backbone(config: Config) -> dict[str, Any]:
     """Score a backbone's pooled, L2-normalised features on the test half, in the form of `evaluate_runs`."""
     if (note := weights_note(config.model)) is not None:
         raise UserError(f"{note} There is nothing to score otherwise.")
-    test = build_data(config.data).test
-    scores = score_network(config, raw_backbone(config.model, test, config.run.seed), test)
-    return {"runs": {f"raw {config.model.backbone}": scores}, **scores}
+    halves = build_data(config.data)
+    scores = score_network(config, raw_backbone(config.model, halves.test, config.run.seed), halves.test)
+    return {"runs": {f"raw {config.model.backbone}": scores}, **scores, **told_incomplete(halves.incomplete)}
+
+
+def told_incomplete(texts: Iterable[str]) -> dict[str, list[str]]:
+    """Make the entry of scores that says how their data differ from what was published: every table must say so."""
+    return {"incomplete": found} if (found := list(dict.fromkeys(texts))) else {}
 
 
 def pass_features_through(network: Embedder) -> None:

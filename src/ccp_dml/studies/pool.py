@@ -80,15 +80,22 @@ def grid_figure(loss: str, runs: Sequence[FinishedRun], options: PoolOptions) ->
 
 
 def sentence(loss: str, runs: Sequence[FinishedRun]) -> str:
-    """Name the best cell by validation, and say how much cells differ and how much of that may be chance."""
+    """Name the best cell by validation, and say how much cells differ and how much of that may be chance.
+
+    A cell that lacks runs is not named the best: those that it lacks may be the hard ones.
+    """
     cells: dict[tuple[int, int], list[FinishedRun]] = {}
     for run in runs:
         cells.setdefault((run.coordinates["proxies"], run.coordinates["pool"]), []).append(run)
     means = {cell: mean(run.score("validation") for run in found) for cell, found in cells.items()}
-    proxies, pool = best = max(means, key=lambda cell: means[cell])
+    most = max(map(len, cells.values()))
+    whole = [cell for cell, found in cells.items() if len(found) == most]
+    proxies, pool = best = max(whole, key=lambda cell: means[cell])
     text = (
         f"{loss + CCP}: over {len(cells)} cells, validation MAP@R lies between {min(means.values()):.1f} and "
-        f"{means[best]:.1f} %. It is best with P = {proxies} and b = {pool}, which gives "
+        f"{max(means.values()):.1f} %. "
+        + ("It" if len(whole) == len(cells) else f"Among cells with {most} runs, it")
+        + f" is best with P = {proxies} and b = {pool}, which gives "
         f"{in_words([run.score() for run in cells[best]])} % on unseen classes."
     )
     others = [difference(cells[best], found, "validation") for cell, found in cells.items() if cell != best]
@@ -96,13 +103,13 @@ def sentence(loss: str, runs: Sequence[FinishedRun]) -> str:
         return text
     if len(cells[best]) == 1:
         return f"{text} One run per cell tells nothing about chance: repeat the study with --repeats 3 before choosing."
-    unclear = [gap for gap in others if gap is None or not gap.is_clear]
+    unclear = [gap for gap in others if gap is None or not gap.is_clear or gap.mean < 0]
     pairs = sorted({0 if gap is None else gap.pairs for gap in others})
     counted = f"{pairs[0]} to {pairs[-1]}" if len(pairs) > 1 else f"{pairs[0]}"
     lonely = ", or there are too few for one" if pairs[0] < 2 else ""
     return (
         f"{text} Against it, {len(unclear)} of the other {len(others)} cells are not clearly worse "
-        f"(the 95 % interval over {counted} pairs holds zero{lonely})."
+        f"(the 95 % interval over {counted} pairs is not above zero{lonely})."
     )
 
 

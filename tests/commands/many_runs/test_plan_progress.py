@@ -38,6 +38,7 @@ def test_starts_ends_and_failures_are_told_and_logged(tmp_path, is_terminal):
         assert "[bold]/repeat0: started" in text
         assert "[bold]/repeat0: done (4/5), MAP@R 0.2500 on the test classes, best step 50 of 100" in text
         assert "c2/repeat0: FAILED: out of memory [really]" in text
+        assert "\\[bold]" not in text  # a name is shown as it is, above the bars and beside them
     assert len(log.splitlines()) == 5
     assert ("best MAP@R 0.1250" in shown) == is_terminal
     assert ("25/100 steps" in shown) == is_terminal

@@ -27,6 +27,7 @@ def test_the_outcome_equals_the_trials(tmp_path):
     assert sum(shares) == pytest.approx(1.0)
     assert figures["history"].panels[0].lines[1].y[-1] == pytest.approx(100 * study.best_value)
     assert f"trial {study.best_trial.number} with lambda" in found.paragraph
+    assert "over trial 0, the point of the search nearest to the recipe's own values" in found.paragraph
     config = resolve(["features", "c2-ccp", str(tmp_path / "best.toml")]).config
     assert (config.ccp.weight, config.ccp.proxies_per_class) == (
         study.best_params["weight"],

@@ -7,6 +7,7 @@ from dataclasses import replace
 from optuna.trial import TrialState
 from support.made_up_trials import SPACE, carry_out, hill, in_memory, points, searcher
 
+from ccp_dml.plans.runner import PlanWatcher
 from ccp_dml.studies.search.outcome import conclude_search
 from ccp_dml.studies.search.storage import TrialStore
 from ccp_dml.studies.search.trials import trial_point
@@ -46,6 +47,22 @@ def test_a_killed_search_goes_on_as_if_nothing_had_happened(tmp_path):
     assert len(broken.trials) == 14
 
 
+class Listener(PlanWatcher):
+    """Notes what it is told of runs."""
+
+    def __init__(self):
+        self.heard = []
+
+    def started(self, run):  # noqa: ARG002
+        self.heard.append("started")
+
+    def stopped(self, run):  # noqa: ARG002
+        self.heard.append("stopped")
+
+    def finished(self, run, result):  # noqa: ARG002
+        self.heard.append("finished")
+
+
 def test_a_trial_that_ended_just_before_the_kill_is_told_and_not_trained_again(tmp_path):
     study = in_memory()
     carry_out(searcher(study, tmp_path, 3), most=2)
@@ -54,7 +71,10 @@ def test_a_trial_that_ended_just_before_the_kill_is_told_and_not_trained_again(t
     (folder / "config.toml").write_text("")
     (folder / "metrics.jsonl").write_text('{"step": 1, "map_at_r": 0.1}\n{"step": 2, "map_at_r": 0.4}\n')
     (folder / "result.json").write_text(json.dumps({"validation": {"map_at_r": 0.4}}))
-    assert list(searcher(study, tmp_path, 3).runs()) == []
+    trials = searcher(study, tmp_path, 3)
+    trials.shown = Listener()
+    assert list(trials.runs()) == []
+    assert trials.shown.heard == ["started", "finished"]  # a bar is taken away only where one was shown
     assert study.trials[2].value == 0.4
     assert study.trials[2].intermediate_values == {1: 0.1, 2: 0.4}
 
@@ -68,7 +88,10 @@ def test_a_hopeless_trial_that_was_killed_is_given_up_at_once(tmp_path):
     (folder / "config.toml").write_text("")
     (folder / "checkpoint.pt").write_text("large")
     (folder / "metrics.jsonl").write_text('{"step": 1, "map_at_r": 0.0}\n{"step": 2, "map_at_r": 0.0}\n')
-    next(searcher(study, tmp_path, 12).runs())
+    trials = searcher(study, tmp_path, 12)
+    trials.shown = Listener()
+    next(trials.runs())
+    assert trials.shown.heard == ["started", "stopped"]
     assert study.trials[10].state == TrialState.PRUNED
     assert not (folder / "checkpoint.pt").exists()
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ccp_dml.plans.plan import PlannedRun
@@ -57,7 +56,7 @@ class PlanProgress(PlanWatcher):
         self.line(f"{run.name}: started")
         if self.bar is not None:
             limit = f"/{run.steps} steps" if run.steps else " steps"
-            self.current[run.name] = self.bar.add_task(escape(run.name), total=run.steps, limit=limit, state="")
+            self.current[run.name] = self.bar.add_task(run.name, total=run.steps, limit=limit, state="")
 
     def progress(self, run: PlannedRun, step: int, best: float | None) -> None:
         if self.bar is not None:

@@ -187,8 +187,8 @@ def paragraph(
     first = next((trial for trial in complete if trial.number == 0), None)
     if first is not None and first.number != best.number:
         told.append(
-            f"That is {100 * (ranked[0] - score(first)):+.2f} points over the recipe's own values (trial 0, lambda = "
-            f"{first.params[WEIGHT]:.3g}, P = {first.params[PROXIES]})."
+            f"That is {100 * (ranked[0] - score(first)):+.2f} points over trial 0, the point of the search nearest to "
+            f"the recipe's own values (lambda = {first.params[WEIGHT]:.3g}, P = {first.params[PROXIES]})."
         )
     if len(ranked) > 1:
         told.append(

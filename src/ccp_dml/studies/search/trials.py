@@ -28,7 +28,7 @@ class SearchSpace:
 
     weight: tuple[float, float]  # lambda, on a logarithmic scale
     proxies: tuple[int, int]  # P
-    first: Point  # the recipe's own values: the search should beat them
+    first: Point  # the nearest to the recipe's own values: the search should beat it
     startup_trials: int  # at random, before the sampler has something to learn from
     warm_up_steps: int  # of a run, before it may be pruned
     seed: int
@@ -113,13 +113,14 @@ class TrialRuns(PlanWatcher):
         trial = self.trials[run.name]
         for row in folder.metrics:
             report(trial, row["map_at_r"], row["step"])
-        if folder.result is not None:
-            self.finished(run, folder.result)
-            return True
-        if trial.should_prune():
+        if folder.result is None and not trial.should_prune():
+            return False
+        self.shown.started(run)  # who watches should know every run that ends
+        if folder.result is None:
             self.stopped(run)
-            return True
-        return False
+        else:
+            self.finished(run, folder.result)
+        return True
 
     def started(self, run: PlannedRun) -> None:
         self.shown.started(run)
