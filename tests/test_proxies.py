@@ -307,3 +307,5 @@ def test_a_pool_may_be_on_another_device_than_the_previous_proxies(chunks, monke
 def test_labels_of_a_pool_are_a_tensor():
     with pytest.raises(UserError, match="labels must be a tensor, not list"):
         draw_pool([0, 1], 1, torch.Generator())
+    with pytest.raises(UserError, match="labels must be a tensor, not list: it holds names; number them"):
+        draw_pool(["wren", "owl"], 1, torch.Generator())

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, no_tensor
 from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.distances import NORMALISERS, l2_normalise, pairwise_distances
@@ -351,7 +351,7 @@ def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
     that its images come again under fresh augmentation.
     """
     if not isinstance(labels, Tensor):
-        raise UserError(f"labels must be a tensor, not {type(labels).__name__}: torch.as_tensor makes it one.")
+        raise UserError(f"{no_tensor('labels', labels)}.")
     labels = labels.cpu()  # where `generator` draws
     refuse_gaps(labels)
     shuffled = torch.randperm(len(labels), generator=generator)
