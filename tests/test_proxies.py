@@ -209,6 +209,8 @@ def test_a_pool_in_chunks_is_chosen_from_like_a_whole_one(with_previous, space):
     assert chunked.covering_radius == whole.covering_radius
     with pytest.raises(ValueError, match="23 classes, but there are proxies of 24"):
         select_in_chunks(iter(pool.split(4)), None, 24, 3)
+    with pytest.raises(ValueError, match="23 classes or more, but there are proxies of 22"):
+        select_in_chunks(iter(pool.split(4)), None, 22, 3)
 
 
 class OneOf(Processes):

@@ -275,6 +275,10 @@ def select_in_chunks(
             first = first_picks(classes, chunk.shape[1], generator)[mine]  # drawn for all: who chooses must not matter
             vectors = chunk.new_empty(len(first), per_class, chunk.shape[2])
         own = slice(start, start + len(chunk))
+        if own.stop > len(first):
+            raise ValueError(
+                f"the pool's chunks hold {own.stop} classes or more, but there are proxies of {len(first)}"
+            )
         before = None if previous is None else place(previous[own].to(chunk.device))
         taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
         picked = rows_at(chunk, taken)
