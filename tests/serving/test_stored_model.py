@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import ccp_dml as ccp
@@ -72,6 +73,10 @@ def test_the_digest_is_the_same_in_another_process(photo_run):
     program = f"import ccp_dml; print(ccp_dml.load({str(photo_run[0])!r}).digest)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ccp.load(photo_run[0]).digest
+
+
+def test_a_device_may_be_one_of_torch(photo_run):
+    assert ccp.load(photo_run[0], torch.device("cpu")).device == torch.device("cpu")
 
 
 def test_what_is_no_model_is_refused(tmp_path):
