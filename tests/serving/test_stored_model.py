@@ -91,6 +91,11 @@ def test_settings_of_a_saved_model_are_refused(saved):
         ccp.load(saved, settings=["model.weights=other.safetensors"])
 
 
+def test_settings_are_a_list(photo_run):
+    with pytest.raises(UserError, match=r"settings are a list: write \['model.weights=FILE'\]"):
+        ccp.load(photo_run[0], settings="model.weights=FILE")
+
+
 def test_an_unfinished_run_is_refused(photo_run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(photo_run[0], folder)

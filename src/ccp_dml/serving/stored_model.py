@@ -45,7 +45,7 @@ def load(
     Args:
         path: the folder.
         device: auto, cpu, cuda or cuda:N, or such a device of torch.
-        settings: for a run whose files have moved, such as "model.weights=FILE"; see `Logbook.config_here`.
+        settings: for a run whose files have moved, such as ["model.weights=FILE"]; see `Logbook.config_here`.
         trust_code: run the code of a backbone that came with the folder. Read it first: it may do anything.
         backbone: the class of the backbone, in place of such code.
         reduced_decoding: decode large JPEG files at a half, a quarter or an eighth of their size, as far as the network
@@ -53,6 +53,8 @@ def load(
         channels_last: lay images out in memory as most processors prefer it for convolutions. Faster for most
             backbones; vectors differ in the last digits.
     """
+    if isinstance(settings, str):
+        raise UserError(f"settings are a list: write [{settings!r}].")
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise UserError(f"there is no model {folder}: give the folder of a run, or one that `ccp export` wrote.")
