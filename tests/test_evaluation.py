@@ -69,6 +69,21 @@ def test_batches_that_are_no_pairs_are_named(batch):
         embed(nn.Identity(), [batch])
 
 
+@pytest.mark.parametrize(
+    ("batch", "what"),
+    [
+        ((torch.zeros(2, 1), ("wren", "owl")), r"labels must be a tensor, not tuple: it holds names; number them"),
+        ((torch.zeros(2, 1), [0, 1]), r"labels must be a tensor, not list: torch\.as_tensor"),
+        ((torch.zeros(2, 1).numpy(), torch.zeros(2)), "inputs must be a tensor, not ndarray"),
+    ],
+)
+def test_batches_that_are_no_tensors_are_named_before_the_network_works(batch, what):
+    network = Doubled()
+    with pytest.raises(UserError, match=what):
+        embed(network, [batch])
+    assert not network.modes
+
+
 def test_differences_are_taken_in_pairs():
     found = paired_difference({1: 0.5, 2: 0.7, 3: 0.6, 9: 0.0}, {1: 0.4, 2: 0.4, 3: 0.4})
     assert found.mean == pytest.approx(0.2)

@@ -66,6 +66,21 @@ def test_the_share_of_proxies_is_bounded_and_needs_something_to_balance():
         assert torch.isfinite(objective(embeddings.detach(), labels))
 
 
+def test_a_loss_that_is_a_plain_zero_without_pairs_can_be_balanced():
+    embeddings, labels, proxies, loss = setting()
+
+    def of_own(embeddings, labels, *references):
+        return loss(embeddings, labels, *references) if references else torch.zeros(())
+
+    total = ProxyObjective(of_own, proxies, "balanced")(embeddings, labels)
+    torch.testing.assert_close(total, 0.01 * loss(embeddings, labels, *proxies()))
+    total.backward()
+    assert embeddings.grad.any()
+    with torch.no_grad():  # what is only measured has no gradients to balance
+        expected = loss(embeddings, labels) + loss(embeddings, labels, *proxies())
+        assert ProxyObjective(loss, proxies, "balanced")(embeddings, labels) == expected
+
+
 def test_the_share_does_not_depend_on_the_side_of_the_sphere_that_rounding_chose():
     """Just inside of it, the loss pulls outwards, too; a network that normalises does not feel that."""
     embeddings, labels, proxies, loss = setting()

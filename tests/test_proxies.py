@@ -209,6 +209,8 @@ def test_a_pool_in_chunks_is_chosen_from_like_a_whole_one(with_previous, space):
     assert chunked.covering_radius == whole.covering_radius
     with pytest.raises(ValueError, match="23 classes, but there are proxies of 24"):
         select_in_chunks(iter(pool.split(4)), None, 24, 3)
+    with pytest.raises(ValueError, match="23 classes or more, but there are proxies of 22"):
+        select_in_chunks(iter(pool.split(4)), None, 22, 3)
 
 
 class OneOf(Processes):
@@ -307,3 +309,5 @@ def test_a_pool_may_be_on_another_device_than_the_previous_proxies(chunks, monke
 def test_labels_of_a_pool_are_a_tensor():
     with pytest.raises(UserError, match="labels must be a tensor, not list"):
         draw_pool([0, 1], 1, torch.Generator())
+    with pytest.raises(UserError, match="labels must be a tensor, not list: it holds names; number them"):
+        draw_pool(["wren", "owl"], 1, torch.Generator())

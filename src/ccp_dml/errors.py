@@ -4,8 +4,9 @@ The command line turns both errors into one clear sentence. A part that knows no
 in backticks (`root`); `config.layers.naming_keys` turns them into the keys that a user sets (data.root).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 
 class UserError(ValueError):
@@ -24,6 +25,14 @@ def did_you_mean(name: str, candidates: Sequence[str], most: int = 2, cutoff: fl
     matches = [name.lower()] if name.lower() in candidates else []
     matches = matches or get_close_matches(name, candidates, n=most, cutoff=cutoff)
     return f"; did you mean {' or '.join(map(repr, matches))}" if matches else ""
+
+
+def no_tensor(name: str, value: Any) -> str:
+    """Say that the argument `name` is no tensor, and how to make it one; of names, torch cannot."""
+    is_named = isinstance(value, Iterable) and any(isinstance(each, str) for each in value)
+    number = "it holds names; number them first, by numpy.unique(names, return_inverse=True)[1]"
+    remedy = number if is_named else "torch.as_tensor makes it one"
+    return f"{name} must be a tensor, not {type(value).__name__}: {remedy}"
 
 
 def first_line(error: BaseException) -> str:

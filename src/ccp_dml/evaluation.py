@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.errors import NonFiniteError, UserError
+from ccp_dml.errors import NonFiniteError, UserError, no_tensor
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 
@@ -51,6 +51,9 @@ def embed(
                     "every batch must be a pair (inputs, labels): where there are no labels, give zeros in their place."
                 )
             inputs, batch_labels = batch
+            for name, value in (("inputs", inputs), ("labels", batch_labels)):
+                if not isinstance(value, Tensor):
+                    raise UserError(f"the batches' {no_tensor(name, value)}.")
             embeddings.append(transform(inputs.to(device, non_blocking=True)))
             labels.append(batch_labels)
     if not embeddings and processes.count == 1:

@@ -78,8 +78,6 @@ def balanced_share(
     gradients. The batch keeps its full weight, so that a training that has little left to learn takes small steps, as
     without proxies; these have no more than the batch, as they are soon behind the network that they were chosen with.
     """
-    if not embeddings.requires_grad:  # nothing learns, so there is nothing to balance
-        return embeddings.new_ones(())
     of_proxies, of_batch = (_pull_of(term, embeddings) for term in (against_proxies, within_batch))
     share = (of_batch / (balance * of_proxies)).clamp(1 / LARGEST_RATIO, LARGEST_RATIO)
     return torch.where(of_proxies > 0, share, torch.ones_like(share))
@@ -91,7 +89,9 @@ def _pull_of(term: Tensor, embeddings: Tensor) -> Tensor:
     What a network has clipped or normalised to length 1 cannot follow a pull outwards, and whether the loss still has
     one there, on the kink of its own clip, is up to the last bit. So such a pull does not count.
     """
-    (pull,) = torch.autograd.grad(term, embeddings, retain_graph=True)
+    if not (embeddings.requires_grad and term.requires_grad):  # nothing learns, or there are no pairs
+        return embeddings.new_zeros(())
+    (pull,) = torch.autograd.grad(term, embeddings, retain_graph=True, materialize_grads=True)
     at = embeddings.detach()
     length = torch.linalg.vector_norm(at, dim=1, keepdim=True)
     outwards = at / length.clamp(min=ON_THE_SPHERE)

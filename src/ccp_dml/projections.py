@@ -59,7 +59,8 @@ class IterativeProjections:
         max_evaluations: the run ends after so many evaluations in any case.
         start_evaluations: if not 0, the first problem is solved without proxies and ends after so many evaluations,
             whatever they find. A network trained from scratch needs it: its first embeddings say nothing about
-            classes, and proxies chosen among them lead nowhere.
+            classes, and proxies chosen among them lead nowhere. As long as `waits_for_proxies`, proxies are zeros,
+            which a loop must leave out of its loss, as `ProxyObjective` does.
         pull_to_start: whether the weights that this first problem ends with pull at the next one, and are averaged. A
             network that has just begun to learn from scratch is no solution to stay near.
         keep_last: let every evaluation count as the best so far: nothing is selected, and the last weights are the

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, no_tensor
 from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.distances import NORMALISERS, l2_normalise, pairwise_distances
@@ -275,6 +275,10 @@ def select_in_chunks(
             first = first_picks(classes, chunk.shape[1], generator)[mine]  # drawn for all: who chooses must not matter
             vectors = chunk.new_empty(len(first), per_class, chunk.shape[2])
         own = slice(start, start + len(chunk))
+        if own.stop > len(first):
+            raise ValueError(
+                f"the pool's chunks hold {own.stop} classes or more, but there are proxies of {len(first)}"
+            )
         before = None if previous is None else place(previous[own].to(chunk.device))
         taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
         picked = rows_at(chunk, taken)
@@ -351,7 +355,7 @@ def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
     that its images come again under fresh augmentation.
     """
     if not isinstance(labels, Tensor):
-        raise UserError(f"labels must be a tensor, not {type(labels).__name__}: torch.as_tensor makes it one.")
+        raise UserError(f"{no_tensor('labels', labels)}.")
     labels = labels.cpu()  # where `generator` draws
     refuse_gaps(labels)
     shuffled = torch.randperm(len(labels), generator=generator)

@@ -1,6 +1,7 @@
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -186,6 +187,8 @@ def test_bad_input_is_named():
         retrieval_scores(e.numpy(), y)
     with pytest.raises(ValueError, match="ref_labels must be a tensor, not list"):
         retrieval_scores(e, y, e, y.tolist())
+    with pytest.raises(ValueError, match="labels must be a tensor, not ndarray: it holds names; number them"):
+        retrieval_scores(e, np.array(["wren"] * len(y)))
     with pytest.raises(ValueError, match="embeddings are on cpu, ref_embeddings on meta: move one of them"):
         retrieval_scores(e, y, e.to("meta"), y)
     with pytest.raises(ValueError, match="embeddings are on cpu, ref_embeddings on meta: move one of them"):

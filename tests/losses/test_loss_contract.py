@@ -137,6 +137,8 @@ def test_mismatched_inputs_are_named(loss):
         loss(e, y.float())
     with pytest.raises(ValueError, match=r"labels must be a tensor, not list: torch\.as_tensor makes it one"):
         loss(e, y.tolist())
+    with pytest.raises(ValueError, match=r"labels must be a tensor, not list: it holds names; number them"):
+        loss(e, ["wren"] * len(y))
     with pytest.raises(ValueError, match="ref_embeddings must be a tensor, not ndarray"):
         loss(e, y, e.numpy(), y)
     with pytest.raises(ValueError, match=r"embeddings are on cpu, ref_embeddings on meta: .*proxies.to\(device\)"):

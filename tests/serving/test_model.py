@@ -124,6 +124,7 @@ def test_every_form_of_an_image_gives_the_same_vector(photo_run, photos):
     path = photos / "class_03" / "1.png"
     picture = Image.open(path)
     forms = [path, str(path), picture, np.asarray(picture), [path], np.asarray(picture)[None]]
+    forms += [np.array([str(path)]), np.array([path])]  # a column of a table
     vectors = [model.embed(form) for form in forms]
     assert all(vector.shape == (1, model.dim) for vector in vectors)
     for vector in vectors[1:]:

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import ccp_dml as ccp
@@ -74,6 +75,10 @@ def test_the_digest_is_the_same_in_another_process(photo_run):
     assert done.stdout.strip() == ccp.load(photo_run[0]).digest
 
 
+def test_a_device_may_be_one_of_torch(photo_run):
+    assert ccp.load(photo_run[0], torch.device("cpu")).device == torch.device("cpu")
+
+
 def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(UserError, match="there is no model"):
         ccp.load(tmp_path / "nowhere")
@@ -84,6 +89,11 @@ def test_what_is_no_model_is_refused(tmp_path):
 def test_settings_of_a_saved_model_are_refused(saved):
     with pytest.raises(UserError, match=r"exported model, .* leave out model\.weights=other\.safetensors"):
         ccp.load(saved, settings=["model.weights=other.safetensors"])
+
+
+def test_settings_are_a_list(photo_run):
+    with pytest.raises(UserError, match=r"settings are a list: write \['model.weights=FILE'\]"):
+        ccp.load(photo_run[0], settings="model.weights=FILE")
 
 
 def test_an_unfinished_run_is_refused(photo_run, tmp_path):

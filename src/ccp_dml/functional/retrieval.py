@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ccp_dml.errors import no_tensor
 from ccp_dml.functional.neighbours import MOST_REFERENCES, ExactSearch
 
 
@@ -58,7 +59,7 @@ def retrieval_scores(
     named = {"embeddings": embeddings, "labels": labels, "ref_embeddings": references, "ref_labels": ref_labels}
     for name, value in named.items():
         if not isinstance(value, Tensor):
-            raise ValueError(f"{name} must be a tensor, not {type(value).__name__}: torch.as_tensor makes it one")
+            raise ValueError(no_tensor(name, value))
     for name, vectors, their_labels in (("", embeddings, labels), ("ref_", references, ref_labels)):
         if their_labels.shape != vectors.shape[:1]:
             raise ValueError(

@@ -6,6 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ccp_dml.errors import no_tensor
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.distances import NORMALISERS, at_least_float32, for_device
 from ccp_dml.losses.activity import note_pairs, recording
@@ -140,9 +141,7 @@ def check_labelled(prefix: str, embeddings: Tensor, labels: Tensor) -> None:
     """Raise unless `embeddings` (N, D) are real numbers and `labels` (N,) whole ones; the `prefix` names references."""
     for name, value in (("embeddings", embeddings), ("labels", labels)):
         if not isinstance(value, Tensor):
-            raise ValueError(
-                f"{prefix}{name} must be a tensor, not {type(value).__name__}: torch.as_tensor makes it one"
-            )
+            raise ValueError(no_tensor(f"{prefix}{name}", value))
     if embeddings.dim() != 2:
         raise ValueError(f"{prefix}embeddings must be (rows, dimensions), got shape {tuple(embeddings.shape)}")
     if not embeddings.is_floating_point():

@@ -202,7 +202,8 @@ class EmbeddingModel:
             return list(array) if array.ndim == 2 else [images]
         if isinstance(images, str | Path):
             return expanded(Path(images))
-        if isinstance(images, np.ndarray):
+        is_column = isinstance(images, np.ndarray) and images.ndim == 1 and images.dtype.kind in "OU"
+        if isinstance(images, np.ndarray) and not is_column:
             return list(images) if images.ndim == 4 else [images]
         is_open_file = hasattr(images, "read")  # whose lines would be taken for pictures
         if isinstance(images, Image.Image | bytes) or is_open_file or not isinstance(images, Iterable):

@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
@@ -31,7 +32,7 @@ FLOAT32 = "32-true"
 
 def load(
     path: str | Path,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     *,
     settings: Sequence[str] = (),
     trust_code: bool = False,
@@ -43,8 +44,8 @@ def load(
 
     Args:
         path: the folder.
-        device: auto, cpu, cuda or cuda:N.
-        settings: for a run whose files have moved, such as "model.weights=FILE"; see `Logbook.config_here`.
+        device: auto, cpu, cuda or cuda:N, or such a device of torch.
+        settings: for a run whose files have moved, such as ["model.weights=FILE"]; see `Logbook.config_here`.
         trust_code: run the code of a backbone that came with the folder. Read it first: it may do anything.
         backbone: the class of the backbone, in place of such code.
         reduced_decoding: decode large JPEG files at a half, a quarter or an eighth of their size, as far as the network
@@ -52,6 +53,8 @@ def load(
         channels_last: lay images out in memory as most processors prefer it for convolutions. Faster for most
             backbones; vectors differ in the last digits.
     """
+    if isinstance(settings, str):
+        raise UserError(f"settings are a list: write [{settings!r}].")
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise UserError(f"there is no model {folder}: give the folder of a run, or one that `ccp export` wrote.")
@@ -61,9 +64,9 @@ def load(
                 f"{folder} is an exported model, which has all that it needs: leave out {', '.join(settings)}, which "
                 "is for runs whose files have moved."
             )
-        model = load_saved(folder, device, trust_code=trust_code, backbone=backbone)
+        model = load_saved(folder, str(device), trust_code=trust_code, backbone=backbone)
     elif (folder / layout.CONFIG).is_file():
-        model = load_run(folder, device, settings, trust_code=trust_code, backbone=backbone)
+        model = load_run(folder, str(device), settings, trust_code=trust_code, backbone=backbone)
     else:
         raise UserError(
             f"{folder} holds no model, neither {layout.CONFIG} nor {MODEL}: give the folder of a run, or one that "

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ccp_dml.errors import UserError
 from ccp_dml.serving.model import EmbeddingModel
 from ccp_dml.serving.search.gallery import Gallery, Hit, refuse_other_model
@@ -41,7 +43,7 @@ class ImageSearch:
 def open_index(
     index: str | Path,
     model: str | Path | None = None,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     *,
     settings: Sequence[str] = (),
     trust_code: bool = False,
@@ -59,7 +61,13 @@ def open_index(
 
 
 def load_pinned(
-    pinned: PinnedModel, given: str | Path | None, name: str, device: str, *, settings: Sequence[str], trust_code: bool
+    pinned: PinnedModel,
+    given: str | Path | None,
+    name: str,
+    device: str | torch.device,
+    *,
+    settings: Sequence[str],
+    trust_code: bool,
 ) -> EmbeddingModel:
     """Load the network of the index `name`, from where it was or from where it is said to be now."""
     path = Path(pinned.path if given is None else given)
