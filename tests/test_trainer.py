@@ -254,6 +254,21 @@ def test_the_mean_gradient_norm_is_that_of_the_steps_that_were_taken():
     assert mixed.train_until_evaluation()[1] == pytest.approx(plain.train_until_evaluation()[1])
 
 
+class Rootless(nn.Module):
+    """A loss whose value is finite, and whose gradient is not."""
+
+    def forward(self, embeddings, _):
+        return (embeddings - embeddings.detach()).sqrt().sum()
+
+
+def test_a_gradient_that_is_finite_at_no_scale_is_named():
+    trainer = make_trainer(constant_linear(), Rootless(), precision=HalfPrecisionOnCpu(), evaluate_every=5)
+    assert trainer.train_until_evaluation()[:2] == (0.0, None)  # 1024 is halved in every step
+    trainer.train_until_evaluation()
+    with pytest.raises(NonFiniteError, match="Step 11: the gradient norm is not finite"):
+        trainer.train_until_evaluation()
+
+
 class Constant(nn.Module):
     """A loss of nothing: a number that no embedding has a part in."""
 

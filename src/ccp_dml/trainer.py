@@ -21,6 +21,9 @@ from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.functional.row_gradients import clip_gradients
 from ccp_dml.losses.activity import MeasuredPairs, PairActivity, pair_activity, recorded_pairs
 
+LEAST_SCALE = 1.0
+"""In 16-mixed, a gradient that overflows at a smaller scale is broken: no scale will help, and no step be taken."""
+
 
 class Problem(Protocol):
     """What the trainer must know of the problem it solves; see `IterativeProjections`."""
@@ -215,7 +218,8 @@ class Trainer:
     def refuse_non_finite(self, history: Tensor, first: int) -> None:
         """Stop at the first step whose embeddings, loss or gradient were not finite."""
         finite = torch.isfinite(history)
-        if self.fabric.strategy.precision.precision == "16-mixed":
+        scale = self.fabric.strategy.precision.state_dict().get("scale")
+        if scale is not None and scale >= LEAST_SCALE:
             finite[:, 2] = True  # the scaler meets overflowing gradients by skipping the step
         if finite.all():
             return

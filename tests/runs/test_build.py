@@ -347,6 +347,16 @@ class BrokenBackwards(Loss):
         roots.add_(1)
         return roots.sum()
 
+class Rootless(Loss):
+    def of(self, embeddings, *_):
+        return (embeddings[:, None] - embeddings).square().sum(2).sqrt().mean()
+
+class Unreached(Loss):
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.rand(()))
+    def of(self, embeddings, *_): return embeddings.detach().sum() * self.shift
+
 class BatchOnly(Loss):
     def of(self, embeddings, labels, references, _):
         return embeddings.sum() if references is None else embeddings @ references
@@ -361,7 +371,12 @@ class BatchOnly(Loss):
         ("Detached", r"Detached, called with a batch of 32 embeddings: the loss has no gradient: compute it from"),
         ("Broken", r"Broken, called with a batch of 32 embeddings \(line 33\) failed: RuntimeError: size mismatch"),
         ("BrokenBackwards", r"called with a batch of 32 embeddings failed: RuntimeError: .*inplace operation"),
-        ("BatchOnly", r"BatchOnly, called with a batch of 32 embeddings and 80 references \(line 43\) failed"),
+        (
+            "Rootless",
+            r"Rootless, called with a batch of 32 embeddings: its gradient holds NaN or infinity; that of a root",
+        ),
+        ("Unreached", r"Unreached, called with a batch of 32 embeddings: its gradient does not reach the embeddings"),
+        ("BatchOnly", r"BatchOnly, called with a batch of 32 embeddings and 80 references \(line 53\) failed"),
     ],
 )
 def test_odd_losses_of_one_s_own_are_refused(tmp_path, name, message):

@@ -217,7 +217,14 @@ def _try_out(loss: nn.Module, name: str, embeddings: Tensor, labels: Tensor, *re
     try:
         found = loss(embeddings, labels, *references)
         if isinstance(found, Tensor) and found.ndim == 0:
-            with_gradient(found, embeddings).backward()
+            (gradient,) = torch.autograd.grad(with_gradient(found, embeddings), embeddings, allow_unused=True)
+            if gradient is None:
+                raise UserError("its gradient does not reach the embeddings: compute it without detach.")
+            if not gradient.isfinite().all():
+                raise UserError(
+                    "its gradient holds NaN or infinity; that of a root at zero does, as in the distance of an "
+                    "embedding to itself: see ccp_dml.losses.pairs.pair_up."
+                )
             return
     except UserError as error:
         raise UserError(f"{name}, called with {batch}: {error}") from None
