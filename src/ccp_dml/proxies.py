@@ -358,11 +358,11 @@ def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
         raise UserError(f"{no_tensor('labels', labels)}.")
     labels = labels.cpu()  # where `generator` draws
     refuse_gaps(labels)
-    shuffled = torch.randperm(len(labels), generator=generator)
+    shuffled = torch.randperm(len(labels), generator=generator, device="cpu")
     by_class = shuffled[torch.argsort(labels[shuffled], stable=True)]  # rows grouped by class, in random order
     counts = torch.bincount(labels)
     starts = counts.cumsum(0) - counts
-    turns = torch.arange(size).unsqueeze(0) % counts.unsqueeze(1)  # (C, size)
+    turns = torch.arange(size, device="cpu").unsqueeze(0) % counts.unsqueeze(1)  # (C, size)
     return by_class[starts.unsqueeze(1) + turns]
 
 
