@@ -64,6 +64,17 @@ def test_pool_depends_on_the_generator_alone():
     assert not torch.equal(draws[0], draws[2])
 
 
+def test_proxies_by_need_take_a_pool_in_chunks():
+    pool = torch.randn(3, 6, 2, generator=torch.Generator().manual_seed(0))
+    proxies = ClassProxies(3, 2, 2, slots=4)
+    whole, chunks = (
+        proxies.choose_from(given, None, "raw", torch.Generator().manual_seed(1))
+        for given in (pool, iter([pool[:2], pool[2:]]))
+    )
+    assert torch.equal(chunks.vectors, whole.vectors)
+    assert torch.equal(chunks.counts, whole.counts)
+
+
 def test_a_program_may_make_any_device_the_default():
     labels, pool = torch.arange(6) // 2, torch.randn(3, 4, 2)
     rows, taken = draw_pool(labels, 4, torch.Generator().manual_seed(0)), greedy_k_center(pool, None, 2)

@@ -98,6 +98,8 @@ class ClassProxies(nn.Module):
         processes: Processes = ALONE,
     ) -> "Selection":
         """Choose new places for the proxies in a pool (C, b, D) or chunks of one (c, b, D); see `select_proxies`."""
+        if self.slots is not None and not isinstance(pool, Tensor):
+            pool = torch.cat(list(pool))  # who needs how many is known when all have been seen
         if isinstance(pool, Tensor):
             refuse_odd_pool(pool, self.per_class if self.slots is None else self.slots)
             return select_proxies(
