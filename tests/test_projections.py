@@ -232,8 +232,27 @@ def test_pull_does_nothing_before_the_first_problem_is_solved_and_spares_frozen_
     network.weight.grad = torch.zeros_like(network.weight)
     pull.add_gradient()
     assert network.weight.grad.item() == 0.0
-    assert list(pull.parameters) == ["weight"]
     assert pull.norm().item() == 0.0
+    pull.move_anchor(network.state_dict())
+    assert list(pull.anchor) == ["weight"]
+
+
+@pytest.mark.parametrize("corrected_sets", [0, 1])
+def test_weights_that_begin_to_learn_later_are_pulled_from_the_next_problem_on(corrected_sets):
+    network = nn.Linear(1, 1)
+    network.bias.requires_grad_(False)
+    pull = ProximalPull(network, weight=0.5, corrected_sets=corrected_sets)
+    pull.move_anchor(network.state_dict())
+    network.bias.requires_grad_()
+    for value in network.parameters():
+        value.grad = torch.zeros_like(value)
+    pull.add_gradient()  # in the problem that has begun without them
+    pull.move_anchor(network.state_dict())
+    with torch.no_grad():
+        network.bias += 3.0
+    pull.add_gradient()
+    assert network.bias.grad.item() == 1.5
+    assert network.weight.grad.item() == 0.0
 
 
 @pytest.mark.parametrize(("corrected_sets", "end"), [(0, (1.0, -1.0)), (1, (2.0, 0.0)), (2, (0.5, -0.5))])

@@ -4,6 +4,7 @@ import torch
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.process_group import Processes
 from ccp_dml.functional.distances import clip_normalise
+from ccp_dml.functional.kcenter import greedy_k_center
 from ccp_dml.proxies import (
     ClassProxies,
     draw_pool,
@@ -61,6 +62,25 @@ def test_pool_depends_on_the_generator_alone():
     draws = [draw_pool(labels, 5, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
+
+
+def test_proxies_by_need_take_a_pool_in_chunks():
+    pool = torch.randn(3, 6, 2, generator=torch.Generator().manual_seed(0))
+    proxies = ClassProxies(3, 2, 2, slots=4)
+    whole, chunks = (
+        proxies.choose_from(given, None, "raw", torch.Generator().manual_seed(1))
+        for given in (pool, iter([pool[:2], pool[2:]]))
+    )
+    assert torch.equal(chunks.vectors, whole.vectors)
+    assert torch.equal(chunks.counts, whole.counts)
+
+
+def test_a_program_may_make_any_device_the_default():
+    labels, pool = torch.arange(6) // 2, torch.randn(3, 4, 2)
+    rows, taken = draw_pool(labels, 4, torch.Generator().manual_seed(0)), greedy_k_center(pool, None, 2)
+    with torch.device("meta"):  # stands for a GPU: whatever is made there by mistake fits nothing here
+        assert torch.equal(draw_pool(labels, 4, torch.Generator().manual_seed(0)), rows)
+        assert torch.equal(greedy_k_center(pool, None, 2), taken)
 
 
 def test_reselection_takes_the_points_farthest_from_the_previous_proxies():

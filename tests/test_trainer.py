@@ -7,7 +7,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins.precision.amp import MixedPrecision
 from torch import nn
 
-from ccp_dml.errors import NonFiniteError
+from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.foundation.process_group import Processes
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.losses.activity import note_pairs
@@ -222,6 +222,87 @@ def test_scaled_gradients_are_unscaled_once_and_the_scale_is_restored():
     fresh.load_state_dict(state)
     assert fresh.state_dict()["scale"] == state["scale"]
     assert "scale" not in steps(None, 1)[1].state_dict()
+
+
+class OverflowsAtFirst(nn.Module):
+    """A loss so large for two steps that its scaled gradients overflow."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, embeddings, _):
+        self.steps += 1
+        return embeddings.sum() * (1e38 if self.steps <= 2 else 1.0)
+
+
+def test_the_mean_gradient_norm_is_that_of_the_steps_that_were_taken():
+    trainer = make_trainer(
+        constant_linear(0.1), OverflowsAtFirst(), precision=HalfPrecisionOnCpu(), evaluate_every=2, weight_decay=0.0
+    )
+    assert trainer.train_until_evaluation()[1] is None  # both steps were skipped
+    trainer.evaluate_every = 1
+    plain = make_trainer(constant_linear(0.1), evaluate_every=1, weight_decay=0.0, batches=Stream())
+    plain.batches.position = 2
+    assert trainer.train_until_evaluation()[1] == pytest.approx(plain.train_until_evaluation()[1])
+
+    mixed = make_trainer(
+        constant_linear(0.1), OverflowsAtFirst(), precision=HalfPrecisionOnCpu(), evaluate_every=3, weight_decay=0.0
+    )
+    plain = make_trainer(constant_linear(0.1), evaluate_every=1, weight_decay=0.0, batches=Stream())
+    plain.batches.position = 2
+    assert mixed.train_until_evaluation()[1] == pytest.approx(plain.train_until_evaluation()[1])
+
+
+class Rootless(nn.Module):
+    """A loss whose value is finite, and whose gradient is not."""
+
+    def forward(self, embeddings, _):
+        return (embeddings - embeddings.detach()).sqrt().sum()
+
+
+def test_a_gradient_that_is_finite_at_no_scale_is_named():
+    trainer = make_trainer(constant_linear(), Rootless(), precision=HalfPrecisionOnCpu(), evaluate_every=5)
+    assert trainer.train_until_evaluation()[:2] == (0.0, None)  # 1024 is halved in every step
+    trainer.train_until_evaluation()
+    with pytest.raises(NonFiniteError, match="Step 11: the gradient norm is not finite"):
+        trainer.train_until_evaluation()
+
+
+class Constant(nn.Module):
+    """A loss of nothing: a number that no embedding has a part in."""
+
+    def __init__(self, value, **options):
+        super().__init__()
+        self.value, self.options = value, options
+
+    def forward(self, *_):
+        return torch.tensor(self.value, **self.options)
+
+
+@pytest.mark.parametrize("precision", [None, HalfPrecisionOnCpu])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_plain_zero_is_a_loss_without_pairs(requires_grad, precision):
+    network = constant_linear()
+    objective = Constant(0.0, requires_grad=requires_grad)
+    trainer = make_trainer(
+        network,
+        objective,
+        precision=precision and precision(),
+        evaluate_every=2,
+        weight_decay=0.5,
+        decayed=[network.weight],
+    )
+    loss, norm, _ = trainer.train_until_evaluation()
+    assert loss == 0
+    assert norm > 0  # of the decay
+    torch.testing.assert_close(network.weight.detach(), torch.full((1, 3), 0.95**2))
+
+
+def test_a_loss_without_a_gradient_is_refused():
+    trainer = make_trainer(constant_linear(), Constant(0.5))
+    with pytest.raises(UserError, match="the loss has no gradient: compute it from the embeddings"):
+        trainer.take_step()
 
 
 class Draws(nn.Module):

@@ -346,7 +346,7 @@ class ProximalPull:
     Before the first problem is solved there is nothing to stay near, and the pull does nothing (D2).
 
     Args:
-        network: its trainable parameters are pulled; the proxies are not part of it.
+        network: its weights that are trainable when a problem begins are pulled; the proxies are not part of it.
         weight: lambda.
         corrected_sets: Dykstra's correction, as if problems went round so many sets: what the last projection onto a
             set took away is added when its turn comes again. 0 as in the paper: none.
@@ -356,7 +356,7 @@ class ProximalPull:
         if not 0 <= weight < math.inf:
             raise ValueError(f"the weight of the pull (lambda) is a number from 0 on, got {weight}")
         self.weight, self.corrected_sets = weight, corrected_sets
-        self.parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
+        self.parameters = dict(network.named_parameters())
         self.anchor: Snapshot = {}
         self.corrections: list[Snapshot] = []  # of the last round, the oldest first
 
@@ -366,18 +366,19 @@ class ProximalPull:
         solution = {
             name: weights[name].clone() if weights[name].data_ptr() == value.data_ptr() else weights[name]
             for name, value in self.parameters.items()  # what trains on would take the anchor along
+            if value.requires_grad
         }
         if self.corrected_sets > 0 and self.anchor:
-            taken_away = {name: self.anchor[name] - solution[name] for name in self.parameters}
+            taken_away = {name: self.anchor.get(name, value) - value for name, value in solution.items()}
             self.corrections = [*self.corrections, taken_away][-self.corrected_sets :]
             if len(self.corrections) == self.corrected_sets:  # the oldest belongs to the set whose turn it is
-                solution = {name: solution[name] + self.corrections[0][name] for name in self.parameters}
+                solution = {name: value + self.corrections[0].get(name, 0) for name, value in solution.items()}
         self.anchor = solution
 
     def add_gradient(self) -> None:
         """Add lambda (theta - theta_prev) to the gradients. Call it between `backward` and `step`."""
         if self.anchor:
-            add_to_gradients(list(self.parameters.values()), self.offsets(), self.weight)
+            add_to_gradients([self.parameters[name] for name in self.anchor], self.offsets(), self.weight)
 
     def norm(self) -> Tensor:
         """Measure the length of the pull's gradient, lambda ||theta - theta_prev||."""
@@ -386,7 +387,7 @@ class ProximalPull:
     @torch.no_grad()
     def offsets(self) -> tuple[Tensor, ...]:
         """Subtract theta_prev from theta, parameter by parameter."""
-        return torch._foreach_sub(list(self.parameters.values()), [self.anchor[name] for name in self.parameters])
+        return torch._foreach_sub([self.parameters[name] for name in self.anchor], list(self.anchor.values()))
 
 
 def refuse_pull_of_another(network: nn.Module, pull: ProximalPull) -> None:

@@ -98,6 +98,8 @@ class ClassProxies(nn.Module):
         processes: Processes = ALONE,
     ) -> "Selection":
         """Choose new places for the proxies in a pool (C, b, D) or chunks of one (c, b, D); see `select_proxies`."""
+        if self.slots is not None and not isinstance(pool, Tensor):
+            pool = torch.cat(list(pool))  # who needs how many is known when all have been seen
         if isinstance(pool, Tensor):
             refuse_odd_pool(pool, self.per_class if self.slots is None else self.slots)
             return select_proxies(
@@ -358,11 +360,11 @@ def draw_pool(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
         raise UserError(f"{no_tensor('labels', labels)}.")
     labels = labels.cpu()  # where `generator` draws
     refuse_gaps(labels)
-    shuffled = torch.randperm(len(labels), generator=generator)
+    shuffled = torch.randperm(len(labels), generator=generator, device="cpu")
     by_class = shuffled[torch.argsort(labels[shuffled], stable=True)]  # rows grouped by class, in random order
     counts = torch.bincount(labels)
     starts = counts.cumsum(0) - counts
-    turns = torch.arange(size).unsqueeze(0) % counts.unsqueeze(1)  # (C, size)
+    turns = torch.arange(size, device="cpu").unsqueeze(0) % counts.unsqueeze(1)  # (C, size)
     return by_class[starts.unsqueeze(1) + turns]
 
 

@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ccp_dml.errors import NonFiniteError
+from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.foundation.randomness import drawing_alike
 from ccp_dml.foundation.stopwatch import Stopwatch
@@ -20,6 +20,9 @@ from ccp_dml.functional.gradients import add_to_gradients
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.functional.row_gradients import clip_gradients
 from ccp_dml.losses.activity import MeasuredPairs, PairActivity, pair_activity, recorded_pairs
+
+LEAST_SCALE = 1.0
+"""In 16-mixed, a gradient that overflows at a smaller scale is broken: no scale will help, and no step be taken."""
 
 
 class Problem(Protocol):
@@ -55,7 +58,7 @@ class Evaluation:
     step: int
     scores: RetrievalScores
     loss: float  # mean over the steps since the previous evaluation
-    gradient_norm: float  # likewise, before clipping
+    gradient_norm: float | None  # likewise, before clipping; None: a scaler skipped all of them
     is_best: bool
     seconds: float  # of training so far, interruptions left out
     evaluation_seconds: float  # what evaluations took of them
@@ -149,7 +152,9 @@ class Trainer:
     def seconds(self) -> float:
         return self.seconds_before + monotonic() - self.started
 
-    def train_until_evaluation(self, problem: Problem | None = None) -> tuple[float, float, PairActivity | None] | None:
+    def train_until_evaluation(
+        self, problem: Problem | None = None
+    ) -> tuple[float, float | None, PairActivity | None] | None:
         """Take the steps up to the next evaluation; return mean loss, mean gradient norm, and the last step's pairs.
 
         None if `problem` ends before: the next problem then takes the steps that are left of the window. What each step
@@ -173,7 +178,8 @@ class Trainer:
         history = torch.stack(self.measured).cpu()  # (window, 3): embeddings, loss, gradient norm
         self.refuse_non_finite(history, self.evaluated_step)
         self.measured, self.evaluated_step = [], self.step
-        return float(history[:, 1].mean()), float(history[:, 2].mean()), pair_activity(record)
+        norms = history[:, 2][history[:, 2].isfinite()]  # the others are of steps that a scaler skipped
+        return float(history[:, 1].mean()), float(norms.mean()) if len(norms) else None, pair_activity(record)
 
     def take_step(self) -> Tensor:
         """Take one step of the optimiser; measure (3,): largest embedding entry, loss and gradient norm."""
@@ -181,7 +187,7 @@ class Trainer:
         embeddings, labels = self.processes.gather(self.network(inputs)), self.processes.gather(labels)
         alone = self.processes.count == 1
         with nullcontext() if alone else drawing_alike(self.fabric.device, "loss", self.step):  # of one batch, one loss
-            loss = self.objective(embeddings, labels)
+            loss = with_gradient(self.objective(embeddings, labels), embeddings)
         for group in self.inner_optimizer.param_groups:
             for value in group["params"]:
                 value.grad = None  # as `zero_grad` does, which takes as long as a small layer
@@ -212,7 +218,8 @@ class Trainer:
     def refuse_non_finite(self, history: Tensor, first: int) -> None:
         """Stop at the first step whose embeddings, loss or gradient were not finite."""
         finite = torch.isfinite(history)
-        if self.fabric.strategy.precision.precision == "16-mixed":
+        scale = self.fabric.strategy.precision.state_dict().get("scale")
+        if scale is not None and scale >= LEAST_SCALE:
             finite[:, 2] = True  # the scaler meets overflowing gradients by skipping the step
         if finite.all():
             return
@@ -245,6 +252,20 @@ class Trainer:
         if "scale" in state:
             self.fabric.strategy.precision.load_state_dict(state["scale"])
         self._stream = None
+
+
+def with_gradient(loss: Tensor, embeddings: Tensor) -> Tensor:
+    """Give a plain zero, which a loss may return where it finds no pairs, a gradient of zeros; refuse other constants.
+
+    Only a constant is looked at: of any other loss, the device is not waited for.
+    """
+    if loss.grad_fn is not None:
+        return loss
+    if loss != 0:
+        raise UserError(
+            "the loss has no gradient: compute it from the embeddings, without detach, item or NumPy in between."
+        )
+    return loss.detach() + 0 * embeddings.sum()
 
 
 def decaying_parameters(*modules: nn.Module) -> list[nn.Parameter]:

@@ -123,6 +123,27 @@ def test_other_precisions(dtype):
     assert_same(retrieval_scores(e, y), brute_force(e, y))
 
 
+@pytest.fixture
+def double_by_default():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("double_by_default")
+@pytest.mark.parametrize("gallery", [False, True])
+def test_a_program_may_make_double_precision_the_default(gallery):
+    draw, labels = torch.Generator().manual_seed(0), torch.arange(3000) // 3
+    vectors = torch.randn(3000, 4, generator=draw, dtype=torch.float32)
+    references = (vectors.roll(1, 0), labels) if gallery else (None, None)
+    found = retrieval_scores(vectors, labels, *references)
+    torch.set_default_dtype(torch.float32)
+    assert found == retrieval_scores(vectors, labels, *references)
+    torch.set_default_dtype(torch.float64)
+    distances, _ = nearest_references(vectors, 2, references[0])
+    assert distances.dtype == torch.float32
+
+
 def test_scores_do_not_need_a_gradient():
     e, y = scattered(20, seed=1).requires_grad_(), torch.arange(20) % 3
     assert retrieval_scores(e, y) == retrieval_scores(e.detach(), y)

@@ -157,6 +157,15 @@ def test_resumes_exactly(stop):
     assert head + train(second, some[stop:]) == whole
 
 
+def test_a_program_may_make_any_device_the_default():
+    loss = HierarchicalProxyAnchorLoss(classes=6, dim=3, steps_per_epoch=1, clusters=2)
+    other = HierarchicalProxyAnchorLoss(classes=6, dim=3, steps_per_epoch=1, clusters=2)
+    loss.cluster(1)
+    with torch.device("meta"):  # stands for a GPU: whatever is made there by mistake fits nothing here
+        other.cluster(1)
+    assert torch.equal(loss.coarse.proxies, other.coarse.proxies)
+
+
 def test_number_of_clusters():
     assert make(clusters=None, classes=75).clusters == 9  # the root of 75
     assert make(clusters=None, classes=3).clusters == 2

@@ -36,6 +36,13 @@ def test_finds_what_is_near_and_little_else(normalise, dtype, reach):
     assert not found[similar < reach / 2 - 0.05 * max(1.0, b.norm(dim=1).amax() ** 2 / 8)].any()
 
 
+def test_a_program_may_make_any_device_the_default():
+    anchors, references = torch.randn(4, 3), torch.randn(30, 3)
+    found = columns_within(anchors, references, "clip", 0.5)
+    with torch.device("meta"):  # stands for a GPU: whatever is made there by mistake fits nothing here
+        assert torch.equal(columns_within(anchors, references, "clip", 0.5), found)
+
+
 def test_each_anchor_has_its_own_reach():
     a, r = scene()
     reach = torch.tensor([0.5, 0.9, 1.2, -torch.inf, 0.0, 0.7])[:, None]

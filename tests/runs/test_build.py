@@ -11,11 +11,19 @@ from ccp_dml.cli import main
 from ccp_dml.config.layers import resolve
 from ccp_dml.data.glyphs import load_glyphs
 from ccp_dml.errors import UserError
+from ccp_dml.foundation import own_code
 from ccp_dml.losses import CrossBatchMemory, HierarchicalProxyAnchorLoss, Metrix
 from ccp_dml.objectives import BatchObjective, ProxyObjective
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.runs.arguments import complete
-from ccp_dml.runs.build import build_network, build_objective, build_optimizer, compile_backbone, weights_note
+from ccp_dml.runs.build import (
+    build_network,
+    build_objective,
+    build_optimizer,
+    compile_backbone,
+    refuse_odd_loss,
+    weights_note,
+)
 from ccp_dml.runs.training import train
 from ccp_dml.runs.watcher import Watcher
 from ccp_dml.trainer import refuse_orphans
@@ -297,6 +305,100 @@ def test_odd_backbones_of_one_s_own_are_refused(tmp_path, name, message):
     (tmp_path / "nets.py").write_text(NETS)
     with pytest.raises(UserError, match=message):
         build_network(config(f"model.backbone={tmp_path / 'nets.py'}:{name}").model, load_glyphs().train, 0)
+
+
+LOSSES = """
+import torch
+from torch import nn
+from ccp_dml.losses.pairs import pair_up
+
+class Loss(nn.Module):
+    calls = []
+    def forward(self, embeddings, labels, ref_embeddings=None, ref_labels=None):
+        return self.of(embeddings, labels, ref_embeddings, ref_labels)
+
+class Right(Loss):
+    def __init__(self, classes):
+        super().__init__()
+        self.classes = classes
+        self.shift = nn.Parameter(torch.rand(()))
+    def of(self, embeddings, labels, references, ref_labels):
+        if references is not None:
+            references = references.view(self.classes, 8, -1).flatten(0, 1)  # all proxies, class by class
+        Loss.calls.append((embeddings.shape, labels.tolist(), references is not None))
+        return pair_up(embeddings, labels, references, ref_labels).distances().mean() + self.shift * torch.rand(())
+
+class Vector(Loss):
+    def of(self, embeddings, *_): return embeddings.sum(1)
+
+class Number(Loss):
+    def of(self, embeddings, *_): return embeddings.sum().item()
+
+class Detached(Loss):
+    def of(self, embeddings, *_): return 1 + embeddings.detach().square().sum()
+
+class Broken(Loss):
+    def of(self, embeddings, labels, *_):
+        return embeddings @ labels
+
+class BrokenBackwards(Loss):
+    def of(self, embeddings, *_):
+        roots = embeddings.exp()
+        roots.add_(1)
+        return roots.sum()
+
+class Rootless(Loss):
+    def of(self, embeddings, *_):
+        return (embeddings[:, None] - embeddings).square().sum(2).sqrt().mean()
+
+class Unreached(Loss):
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.rand(()))
+    def of(self, embeddings, *_): return embeddings.detach().sum() * self.shift
+
+class BatchOnly(Loss):
+    def of(self, embeddings, labels, references, _):
+        return embeddings.sum() if references is None else embeddings @ references
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Vector", r"Vector gives a tensor \(32,\) for a batch of 32 embeddings; a loss gives one number"),
+        ("Number", r"Number gives a float for a batch of 32 embeddings; a loss gives one number, a tensor without"),
+        ("Detached", r"Detached, called with a batch of 32 embeddings: the loss has no gradient: compute it from"),
+        ("Broken", r"Broken, called with a batch of 32 embeddings \(line 33\) failed: RuntimeError: size mismatch"),
+        ("BrokenBackwards", r"called with a batch of 32 embeddings failed: RuntimeError: .*inplace operation"),
+        (
+            "Rootless",
+            r"Rootless, called with a batch of 32 embeddings: its gradient holds NaN or infinity; that of a root",
+        ),
+        ("Unreached", r"Unreached, called with a batch of 32 embeddings: its gradient does not reach the embeddings"),
+        ("BatchOnly", r"BatchOnly, called with a batch of 32 embeddings and 80 references \(line 53\) failed"),
+    ],
+)
+def test_odd_losses_of_one_s_own_are_refused(tmp_path, name, message):
+    (tmp_path / "my_losses.py").write_text(LOSSES)
+    settings = config(f"loss.name={tmp_path / 'my_losses.py'}:{name}", recipes=["c2-ccp"])
+    with pytest.raises(UserError, match=message):
+        refuse_odd_loss(settings, 10, 100, torch.device("cpu"))
+
+
+def test_a_loss_of_one_s_own_is_tried_out_with_batches_and_proxies_like_those_of_the_run(tmp_path):
+    (tmp_path / "my_losses.py").write_text(LOSSES)
+    settings = config(f"loss.name={tmp_path / 'my_losses.py'}:Right", recipes=["c2-ccp"])
+    state = torch.get_rng_state()
+    refuse_odd_loss(settings, 10, 100, torch.device("cpu"))
+    assert torch.equal(torch.get_rng_state(), state)  # what is drawn in the trial is drawn for nothing
+    calls = own_code.load(settings.loss.name, own_code.LOSSES).calls
+    labels = [label for label in range(8) for _ in range(4)]
+    assert calls == 2 * [((32, 6), labels, False), ((32, 6), labels, True)]
+    calls.clear()
+    refuse_odd_loss(config(f"loss.name={settings.loss.name}"), 10, 100, torch.device("cpu"))
+    assert [with_references for *_, with_references in calls] == [False, False]
+    calls.clear()
 
 
 def test_a_backbone_of_one_s_own_draws_its_weights_from_the_seed(tmp_path):

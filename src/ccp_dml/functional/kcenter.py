@@ -96,5 +96,5 @@ def covering_radius(points: Tensor, centres: Tensor, mask: Tensor | None = None)
 def first_picks(classes: int, points: int, generator: torch.Generator | None) -> Tensor:
     """Draw the position (classes,) that each class begins with when nothing has been picked before."""
     if generator is None:
-        return torch.zeros(classes, dtype=torch.int64)
+        return torch.zeros(classes, dtype=torch.int64, device="cpu")
     return torch.randint(points, (classes,), generator=generator, device=generator.device)

@@ -324,7 +324,8 @@ class ExactSearch:
             rows, dimensions = self.references.shape
             blocks = -(-rows // _COLUMNS)
             columns = -(-rows // (blocks * max(_GROUPS))) * max(_GROUPS)  # little is left to fill up
-            factor = torch.zeros(blocks * columns, dimensions + 2, device=self.references.device)
+            size, device = (blocks * columns, dimensions + 2), self.references.device
+            factor = torch.zeros(size, dtype=torch.float32, device=device)
             for start in range(0, rows, self._chunk):
                 part = self._right_factor(self.references[start : start + self._chunk])
                 factor[start : start + len(part)] = part

@@ -117,7 +117,7 @@ def nearest_references(
     search = ExactSearch(embeddings, None if own else references)
     if not 1 <= k <= search.available:
         raise ValueError(f"k must lie between 1 and the {search.available} references there are, got {k}")
-    distances = torch.empty(len(embeddings), k, device=embeddings.device)
+    distances = torch.empty(len(embeddings), k, dtype=torch.float32, device=embeddings.device)
     indices = torch.empty(len(embeddings), k, dtype=torch.int64, device=embeddings.device)
     rows = torch.arange(len(embeddings), device=embeddings.device)
     for queries, their_distances, nearest in search.nearest(rows, torch.full_like(rows, k), block):

@@ -87,7 +87,8 @@ class HierarchicalProxyAnchorLoss(nn.Module):
         """Group the class proxies anew; `number` counts the clusterings, each of which draws from its own stream."""
         # On the CPU in double precision, so that devices agree. Directions are what ProxyAnchor compares.
         proxies = F.normalize(self.fine.proxies.detach().cpu().double(), dim=1)
-        centres, assignment = k_means(proxies, self.clusters, generator(self.seed, "k-means", number))
+        with torch.device("cpu"):  # whatever device a program has made the default
+            centres, assignment = k_means(proxies, self.clusters, generator(self.seed, "k-means", number))
         self.coarse.proxies.copy_(centres)
         self.cluster_of_class.copy_(assignment)
 

@@ -25,7 +25,7 @@ _ROUNDING = 2**-8 + 2**-10
 def columns_within(anchors: Tensor, references: Tensor, normalise: str, reach: Tensor | float) -> Tensor:
     """Tell which normalised references (R,) may be nearer to an anchor than its `reach`, (B, 1) or one for all."""
     squares = anchors.square().sum(1, keepdim=True)  # (B, 1)
-    reach = torch.as_tensor(reach).to(squares)
+    reach = torch.as_tensor(reach, dtype=squares.dtype, device=squares.device)
     least = ((squares - reach.square()) / 2).masked_fill(~(reach > 0), torch.inf)  # nothing is nearer than zero
     return _above(anchors, references, normalise, least, share_of_square=0.5)
 

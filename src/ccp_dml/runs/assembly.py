@@ -30,7 +30,13 @@ from ccp_dml.projections import IterativeProjections, ProximalPull
 from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, classes_at_once, pool_size
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.reports.advice import Advice, Case, advise
-from ccp_dml.runs.build import build_objective, build_optimizer, compile_backbone, decayed_parameters
+from ccp_dml.runs.build import (
+    build_objective,
+    build_optimizer,
+    compile_backbone,
+    decayed_parameters,
+    refuse_odd_loss,
+)
 from ccp_dml.runs.devices import refuse_or_synchronise_batch_norm
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder
 from ccp_dml.runs.many_proxies import divided_state, files_for_proxies
@@ -96,6 +102,7 @@ class TrainingRun:
             learned, sampler, derive_seed(seed, "batches"), self.workers, pin_memory=fabric.device.type == "cuda"
         )
         objective, self.proxies = build_objective(config, len(learned.class_names), epoch, processes)
+        refuse_odd_loss(config, len(learned.class_names), epoch, fabric.device)
         scaled_gradients = config.run.precision == "16-mixed"
         files = files_for_proxies(config, fabric.device, logbook.folder)
         self.optimizer = build_optimizer(

@@ -21,7 +21,7 @@ from ccp_dml.errors import UserError, did_you_mean
 from ccp_dml.foundation import own_code
 from ccp_dml.foundation.mapped import MappedFiles
 from ccp_dml.foundation.process_group import ALONE, Processes
-from ccp_dml.foundation.randomness import derive_seed, generator
+from ccp_dml.foundation.randomness import derive_seed, drawing_alike, generator
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.functional.row_adam import RowAdam
 from ccp_dml.losses.memory import CrossBatchMemory
@@ -41,7 +41,7 @@ from ccp_dml.runs.arguments import (
     find_loss,
 )
 from ccp_dml.runs.conflicts import refuse_conflicts
-from ccp_dml.trainer import decaying_parameters
+from ccp_dml.trainer import decaying_parameters, with_gradient
 
 
 @naming_keys("model")
@@ -152,8 +152,8 @@ def build_objective(
 
     `steps_per_epoch` matters to losses that do something every few epochs. `processes` train together.
     """
-    dim, seed = config.model.embedding_dim, derive_seed(config.run.seed, "loss")
-    context = LossContext(classes, dim, steps_per_epoch, seed)
+    context = context_of_loss(config, classes, steps_per_epoch)
+    dim, seed = context.dim, context.seed
     loss = build_loss(config.loss, context)
     refuse_conflicts(config, loss, context, processes)
     if config.metrix.enabled:
@@ -175,6 +175,64 @@ def build_objective(
         batch = config.train.classes_per_batch * config.train.images_per_class
         return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
     return BatchObjective(loss), None
+
+
+def context_of_loss(config: Config, classes: int, steps_per_epoch: int) -> LossContext:
+    """Collect what a loss may ask about the run."""
+    return LossContext(classes, config.model.embedding_dim, steps_per_epoch, derive_seed(config.run.seed, "loss"))
+
+
+MOST_TRIED = 1 << 24
+"""Numbers of proxies with which a loss of the user's own is tried out; with more of them, in the batch alone."""
+
+
+def refuse_odd_loss(config: Config, classes: int, steps_per_epoch: int, device: torch.device) -> None:
+    """Raise unless a loss of the user's own makes one number with a gradient of batches like those of the run.
+
+    It is tried out twice, where it gets references with those, too: a second step may find what the first one left.
+    The loss that trains is another one, so that a trial leaves no trace in it.
+    """
+    name, train, ccp = config.loss.name, config.train, config.ccp
+    if not own_code.is_own(name, own_code.LOSSES):
+        return
+    context = context_of_loss(config, classes, steps_per_epoch)
+    numbers = torch.arange(classes, device=device)
+    labels = numbers[: train.classes_per_batch].repeat_interleave(train.images_per_class)
+    with drawing_alike(device, "trial of a loss"):
+        loss = build_loss(config.loss, context).to(device)
+        for _ in range(2):
+            embeddings = NORMALISERS[config.model.normalise](torch.randn(len(labels), context.dim, device=device))
+            given: list[tuple[Tensor, ...]] = [()]
+            if ccp.has_proxies and classes * ccp.proxies_per_class * context.dim <= MOST_TRIED:
+                ref_labels = numbers.repeat_interleave(ccp.proxies_per_class)
+                given.append((torch.randn(len(ref_labels), context.dim, device=device).requires_grad_(), ref_labels))
+            elif config.xbm.enabled:
+                given.append((embeddings.clone(), labels))  # all that a queue holds at first
+            for references in given:
+                _try_out(loss, name, embeddings.requires_grad_(), labels, *references)
+
+
+def _try_out(loss: nn.Module, name: str, embeddings: Tensor, labels: Tensor, *references: Tensor) -> None:
+    batch = f"a batch of {len(labels)} embeddings" + (f" and {len(references[1])} references" if references else "")
+    try:
+        found = loss(embeddings, labels, *references)
+        if isinstance(found, Tensor) and found.ndim == 0:
+            (gradient,) = torch.autograd.grad(with_gradient(found, embeddings), embeddings, allow_unused=True)
+            if gradient is None:
+                raise UserError("its gradient does not reach the embeddings: compute it without detach.")
+            if not gradient.isfinite().all():
+                raise UserError(
+                    "its gradient holds NaN or infinity; that of a root at zero does, as in the distance of an "
+                    "embedding to itself: see ccp_dml.losses.pairs.pair_up."
+                )
+            return
+    except UserError as error:
+        raise UserError(f"{name}, called with {batch}: {error}") from None
+    except Exception as error:
+        source = str(own_code.source_file(name, own_code.LOSSES))
+        raise own_code.failed(f"{name}, called with {batch}", source, error) from error
+    given = f"a tensor {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+    raise UserError(f"{name} gives {given} for {batch}; a loss gives one number, a tensor without dimensions.")
 
 
 def normalisation_of(loss: nn.Module) -> str:
