@@ -97,7 +97,13 @@ def test_curves_are_means_over_the_steps_that_all_runs_reached(folder: Path) -> 
     curve = mean_curve([RunFolder.read(run.path) for run in runs], "map_at_r")
     assert [step for step, _ in curve] == [50, 100, 150, 200, 250]
     assert [value for _, value in curve] == pytest.approx([row["map_at_r"] + 0.05 for row in rows[:5]])
-    assert "c2 (2 runs)" in words(page(folder), "curves")
+
+
+def test_a_run_that_has_just_begun_does_not_take_the_curve_of_its_method_away(folder: Path) -> None:
+    (folder / "c2" / "repeat0" / "fold1" / "metrics.jsonl").write_text("")
+    curves = words(page(folder), "curves")
+    assert "c2 (1 run)" in curves
+    assert "c2-ccp (2 runs)" in curves
 
 
 def test_cost_is_per_method(folder: Path) -> None:

@@ -97,12 +97,17 @@ def headline(table: BenchmarkTable) -> dict[str, Any] | None:
 def curves(benchmark: BenchmarkFolder) -> Section | None:
     """Draw validation MAP@R over the steps: the mean of each method's runs, as far as all of them came."""
     drawn = []
-    for style, (method, runs) in enumerate(benchmark.methods().items()):
+    for style, (method, runs) in enumerate(to_average(benchmark).items()):
         points = [(step, 100 * value) for step, value in mean_curve(runs, "map_at_r")]
         drawn.append(Curve(f"{method} ({counted(len(runs), 'run')})", points, style))
     title = f"Validation {SCORE_TITLES['map_at_r']}"
     chart = draw(Chart(title, "step", "in %, mean of a method's runs", [one for one in drawn if one.points], 1))
     return None if chart is None else Section("curves", "Curves", "section_charts.html", {"charts": [chart]})
+
+
+def to_average(benchmark: BenchmarkFolder) -> dict[str, list[RunFolder]]:
+    """List the finished runs of each method: one that has just begun would cut a mean short. All, if none is."""
+    return {method: [run for run in runs if run.finished] or runs for method, runs in benchmark.methods().items()}
 
 
 def mean_curve(runs: Sequence[RunFolder], key: str) -> list[tuple[float, float]]:
@@ -116,8 +121,8 @@ def mean_curve(runs: Sequence[RunFolder], key: str) -> list[tuple[float, float]]
 
 def cost(benchmark: BenchmarkFolder) -> Section | None:
     """Show the mean cost of a finished run of each method, and ratios to the first method."""
-    methods = {method: [run for run in runs if run.finished] or runs for method, runs in benchmark.methods().items()}
-    return cost_table({method: Cost.mean([Cost.of(run) for run in runs]) for method, runs in methods.items()})
+    methods = to_average(benchmark).items()
+    return cost_table({method: Cost.mean([Cost.of(run) for run in runs]) for method, runs in methods})
 
 
 def runs(benchmark: BenchmarkFolder, page: Path) -> Section | None:
