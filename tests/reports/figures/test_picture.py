@@ -53,3 +53,13 @@ def test_bars_are_compared_with_references() -> None:
     assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["XBM", "CCP", "paper"]
     assert canvas.texts[-1].get_text() == "small print"
     assert axis.get_ylim() == canvas.axes[1].get_ylim()
+
+
+def test_values_of_bars_stay_within_the_panel() -> None:
+    bars = Bars("t", "", "%", ["C1"], [BarGroup("XBM", [0.0]), BarGroup("CCP", [-40.0])], has_values=True)
+    canvas = picture.draw(Figure("x", "title", "caption", [bars, bars], is_aligned=True))
+    canvas.draw_without_rendering()
+    for axis in canvas.axes:
+        for text in axis.texts:
+            box = text.get_window_extent()
+            assert axis.bbox.y0 <= box.y0 < box.y1 <= axis.bbox.y1, text.get_text()

@@ -149,6 +149,7 @@ def draw_bars(axis: Axes, panel: Bars) -> None:
                 named_reference = True
     if panel.has_values:
         axis.axhline(0, color="black", linewidth=0.8)
+        axis.use_sticky_edges = axis.dataLim.ymax > 0  # else no room would be left above zero for the values there
         axis.margins(y=0.15)
     axis.set_xlim(-0.5, len(panel.categories) - 0.5)
     tilt: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(panel.categories) > MOST_UPRIGHT_LABELS else {}
