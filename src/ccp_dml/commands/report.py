@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Runs, err, out
+from ccp_dml.commands.console import Runs, out, warn
 from ccp_dml.errors import UserError
 
 
@@ -60,6 +60,5 @@ def report_benchmark(folders: list[Path], out_file: Path | None, force: bool) ->
     if benchmark.table is not None:
         out.print(as_terminal(benchmark.table))
     if is_outdated(benchmark):
-        remedy = f"the benchmark's command writes it anew: {benchmark.command()}"
-        err.print(f"The table is older than the runs; {remedy}", style="yellow", soft_wrap=True)
+        warn(f"The table is older than the runs; the benchmark's command writes it anew: {benchmark.command()}")
     out.print(f"Report: {page}", soft_wrap=True)
