@@ -209,6 +209,19 @@ def test_a_lead_over_the_second_that_pairs_do_not_show_is_no_win(folder: Path) -
     assert any(text.startswith("c2-ccp wins in MAP@R (128-D, separated). c2-ccp against") for text in table.notes)
 
 
+def test_the_headline_rests_on_the_most_pairs_that_there_are() -> None:
+    """Two ensembles of each method, whose lead varies, tell less than eight models do."""
+    models = of_folds(c2=(0.20, 0.21) * 4, c2_ccp=(0.24, 0.26) * 4)
+    ensembles = [
+        replace(row, setting="concatenated", dim=512, fold=None, repeat=row.fold)
+        for row in of_folds(c2=(0.30, 0.31), c2_ccp=(0.33, 0.40))
+    ]
+    table = build_table([*models, *ensembles], ["c2", "c2-ccp"], title="two")
+    assert [cell.is_bold for cell in table.rows[1].cells] == [True, False]
+    told = headline(table)
+    assert (told["method"], told["is_winner"], told["group"]) == ("c2-ccp", True, "128-D, separated")
+
+
 def test_who_is_clearly_above_the_second_may_still_be_level_with_a_third() -> None:
     found = of_folds(c2=(0.30, 0.10, 0.20), ms=(0.29, 0.30, 0.31), c2_ccp=(0.31, 0.32, 0.33))
     told = headline(build_table(found, ["c2", "ms", "c2-ccp"], title="three"))
