@@ -188,7 +188,7 @@ def _violations(certificate: Certificate) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     for group, rows in groupby(violation_rows(certificate), lambda row: row.group):
         table.add_section()
-        table.add_row(f"[b]{group}[/]")
+        table.add_row(Text(group, style="bold"))
         for row in rows:
             images, classes = f"{row.of_images}\n{row.image_pairs} pairs", f"{row.of_classes}\n{row.class_pairs} pairs"
             table.add_row(row.kind.replace(", ", ",\n"), row.estimate, images, classes, row.bound, row.looseness)
