@@ -118,11 +118,13 @@ def test_a_run_that_was_cut_short_is_not_in_the_cost_of_its_method(folder: Path)
     assert re.search(r"c2 68\.0 ms 2,000", words(page(folder), "cost"))
 
 
-def test_an_interrupted_benchmark_has_no_table_but_a_page(folder: Path) -> None:
+def test_an_interrupted_benchmark_has_no_table_but_a_page(folder: Path, capsys: pytest.CaptureFixture) -> None:
     (folder / "table.json").unlink()
     outcome = words(page(folder), "outcome")
     assert "No table yet. 3 of the 4 runs begun so far are finished." in outcome
     assert "--set &#39;data.root=/data/cub birds&#39;" in outcome
+    assert main(["report", str(folder)]) == 0
+    assert "There is no table yet; the benchmark's command goes on" in capsys.readouterr().err
 
 
 def test_one_command_does_it_again(folder: Path) -> None:

@@ -39,6 +39,14 @@ def test_c1_says_how_far_its_scale_is_the_one_that_was_trained() -> None:
     assert any(note.startswith("25.0 % of the test embeddings") for note in certificate_words.notes(certificate))
 
 
+def test_a_bound_that_bounds_nothing_is_called_so() -> None:
+    def promises_nothing(spread: float) -> bool:
+        return any("promises nothing" in note for note in certificate_words.notes(certificate_of(spread)))
+
+    assert promises_nothing(3.0)
+    assert not promises_nothing(0.05)
+
+
 def test_rows_are_the_numbers_of_the_certificate() -> None:
     certificate = certificate_of(0.4)
     rows = list(certificate_words.violation_rows(certificate))

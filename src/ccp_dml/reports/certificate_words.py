@@ -135,6 +135,8 @@ def notes(certificate: Certificate) -> list[str]:
             "The network was selected on the test classes, and the threshold chosen on them: no line is about unseen "
             "classes."
         )
+    if any((part[kind]["bound"] or 0) > 1 for part in certificate["sets"].values() for kind in KINDS):
+        said.append("A Markov bound above 100 % promises nothing: the loss is still too large for it.")
     names = set_names(certificate)
     for key, part in certificate["sets"].items():
         if part["images"] < part["of_images"]:
