@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccp_dml.reports.figures import picture
-from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure
+from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Points, Scatter
 
 COMPARED = Bars(
     "t",
@@ -63,3 +63,13 @@ def test_values_of_bars_stay_within_the_panel() -> None:
         for text in axis.texts:
             box = text.get_window_extent()
             assert axis.bbox.y0 <= box.y0 < box.y1 <= axis.bbox.y1, text.get_text()
+
+
+@pytest.mark.filterwarnings("error")  # as for a letter that the font lacks
+def test_names_of_classes_are_no_formulas_and_hide_nothing(tmp_path: Path) -> None:
+    names = ["A$AP", "$_$", "$5 to $6", "_misc"]
+    marks = [Points(name, [1, 2], [3, 4], style, palette="classes") for style, name in enumerate(names)]
+    figure = Figure("x", "of $_$", "caption", [Scatter("t", "", "", marks)])
+    picture.write_picture(tmp_path / "x.png", figure)  # a formula that cannot be read ends here
+    shown = [text.get_text() for text in picture.draw(figure).legends[0].get_texts()]
+    assert shown == ["A\\$AP", "\\$_\\$", "\\$5 to \\$6", "\N{ZERO WIDTH SPACE}_misc"]
