@@ -10,12 +10,11 @@ import tomli_w
 
 from ccp_dml.benchmark.formats import write_tables
 from ccp_dml.benchmark.improvement_figure import write_figure
-from ccp_dml.benchmark.page import headline, mean_curve, write_benchmark_report
+from ccp_dml.benchmark.page import headline, write_benchmark_report
 from ccp_dml.benchmark.results import ResultRow
 from ccp_dml.benchmark.table import build_table
 from ccp_dml.cli import main
 from ccp_dml.records.benchmark_folder import BenchmarkFolder
-from ccp_dml.records.run_folder import RunFolder
 
 REQUEST = {
     "protocol": "mlrc",
@@ -87,16 +86,6 @@ def test_every_run_has_a_line_and_a_link_to_its_report(folder: Path) -> None:
     assert "c2/repeat0/fold1 unfinished" in words(text, "runs")
     elsewhere = write_benchmark_report(BenchmarkFolder.read(folder), folder.parent / "pages" / "all.html").read_text()
     assert 'href="../mlrc%20cub/c2/repeat0/fold0/report.html"' in elsewhere
-
-
-def test_curves_are_means_over_the_steps_that_all_runs_reached(folder: Path) -> None:
-    runs = BenchmarkFolder.read(folder).methods()["c2"]
-    rows = [json.loads(line) for line in (runs[1].path / "metrics.jsonl").read_text().splitlines()]
-    changed = [row | {"map_at_r": row["map_at_r"] + 0.1} for row in rows[:5]]
-    (runs[1].path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
-    curve = mean_curve([RunFolder.read(run.path) for run in runs], "map_at_r")
-    assert [step for step, _ in curve] == [50, 100, 150, 200, 250]
-    assert [value for _, value in curve] == pytest.approx([row["map_at_r"] + 0.05 for row in rows[:5]])
 
 
 def test_a_run_that_has_just_begun_does_not_take_the_curve_of_its_method_away(folder: Path) -> None:

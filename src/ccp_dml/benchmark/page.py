@@ -1,9 +1,7 @@
 """Write the HTML report of a benchmark: its table, curves and cost, with links to the reports of its runs."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 from urllib.parse import quote
 
@@ -14,10 +12,11 @@ from ccp_dml.foundation.files import write_text
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_folder import BenchmarkFolder
 from ccp_dml.records.benchmark_table import BenchmarkTable
-from ccp_dml.records.run_folder import RunFolder, number
+from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.page_chart import Chart, Curve, draw
 from ccp_dml.reports.page import fill, page_file
 from ccp_dml.reports.sections.cost import Cost, cost_table
+from ccp_dml.reports.sections.curves import mean_curve
 from ccp_dml.reports.sections.section import Section, present
 from ccp_dml.reports.words import counted, lead_text, tested_on
 
@@ -99,8 +98,7 @@ def curves(benchmark: BenchmarkFolder) -> Section | None:
     """Draw validation MAP@R over the steps: the mean of each method's runs, as far as all of them came."""
     drawn = []
     for style, (method, runs) in enumerate(to_average(benchmark).items()):
-        points = [(step, 100 * value) for step, value in mean_curve(runs, "map_at_r")]
-        drawn.append(Curve(f"{method} ({counted(len(runs), 'run')})", points, style))
+        drawn.append(Curve(f"{method} ({counted(len(runs), 'run')})", mean_curve(runs), style))
     title = f"Validation {SCORE_TITLES['map_at_r']}"
     chart = draw(Chart(title, "step", "in %, mean of a method's runs", [one for one in drawn if one.points], 1))
     return None if chart is None else Section("curves", "Curves", "section_charts.html", {"charts": [chart]})
@@ -109,15 +107,6 @@ def curves(benchmark: BenchmarkFolder) -> Section | None:
 def to_average(benchmark: BenchmarkFolder) -> dict[str, list[RunFolder]]:
     """List the finished runs of each method: one that has just begun would cut a mean short. All, if none is."""
     return {method: [run for run in runs if run.finished] or runs for method, runs in benchmark.methods().items()}
-
-
-def mean_curve(runs: Sequence[RunFolder], key: str) -> list[tuple[float, float]]:
-    """Average `runs` at each step at which all of them were evaluated."""
-    values = [
-        {row["step"]: value for row in run.metrics if (value := number(row.get(key))) is not None} for run in runs
-    ]
-    common = sorted(set(values[0]).intersection(*values[1:]))
-    return [(step, mean(one[step] for one in values)) for step in common]
 
 
 def cost(benchmark: BenchmarkFolder) -> Section | None:
