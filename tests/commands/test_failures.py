@@ -7,7 +7,7 @@ import pytest
 from ccp_dml import cli
 from ccp_dml.cli import main
 from ccp_dml.commands import failures
-from ccp_dml.commands.failures import WAY_ON, explain, setting_of, value_of, wanted_memory, write_crash_report
+from ccp_dml.commands.failures import WAY_ON, explain, setting_of, value_of, write_crash_report
 from ccp_dml.errors import NonFiniteError, UserError
 
 
@@ -99,10 +99,6 @@ def test_a_report_that_can_be_written_nowhere_is_printed(tmp_path, monkeypatch, 
     monkeypatch.setattr(failures, "report_folders", lambda: [tmp_path / "file"])
     assert write_crash_report(ValueError("the cause")) == "the lines above"
     assert "the cause" in capsys.readouterr().err
-
-
-def test_memory_that_nobody_counted_is_not_named():
-    assert wanted_memory(MemoryError()) == ""
 
 
 @pytest.fixture

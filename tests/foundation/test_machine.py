@@ -30,6 +30,11 @@ def test_a_gigabyte_is_a_billion_bytes(size, text):
     assert machine.gigabytes(size) == text
 
 
+def test_memory_that_nobody_counted_is_not_named():
+    assert machine.out_of_memory(MemoryError()) == "Out of memory"
+    assert machine.out_of_memory(RuntimeError("sizes do not match")) is None
+
+
 FAULTS = """
 import resource, sys
 import torch

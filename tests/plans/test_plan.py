@@ -71,7 +71,7 @@ def test_the_state_of_a_run_is_open_partly_and_done(tmp_path):
 def test_a_folder_with_other_settings_is_refused(tmp_path):
     started(planned(tmp_path / "run", "optim.lr=0.01"))
     refuse_other_settings([planned(tmp_path / "run", "optim.lr=0.01"), planned(tmp_path / "not there")])
-    with pytest.raises(UserError, match=r"optim\.lr = 0\.01, not 0\.02"):
+    with pytest.raises(UserError, match=r"optim\.lr = 0\.01, not 0\.02; delete it to train it anew, or"):
         refuse_other_settings([planned(tmp_path / "run", "optim.lr=0.02")])
     with pytest.raises(UserError, match=r"train\.max_steps = None, not 10"):
         refuse_other_settings([planned(tmp_path / "run", "optim.lr=0.01", "train.max_steps=10")])

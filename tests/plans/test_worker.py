@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_json
@@ -127,6 +128,28 @@ def test_a_user_mistake_is_one_sentence(tmp_path):
 def test_an_unexpected_error_ends_the_process(features, tmp_path):
     outcome = attempt(planned(features, tmp_path / "run"), ALONE, build_data, Parent(breaks_after=0))
     assert outcome == Failed("BrokenPipeError: nobody listens", is_unexpected=True)
+
+
+@pytest.mark.parametrize(("workers", "remedy"), [(1, "lower train.classes_per_batch"), (2, "train fewer runs at once")])
+@pytest.mark.parametrize(
+    ("error", "size"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has"), "2.50 GiB"),
+        (RuntimeError("can't allocate memory: you tried to allocate 64000000000 bytes."), "64.0 GB"),
+    ],
+)
+def test_the_remedy_for_want_of_memory_is_one_that_there_is(
+    features, tmp_path, monkeypatch, error, size, workers, remedy
+):
+    def train(*_, **__):
+        raise error
+
+    monkeypatch.setattr(worker, "train", train)
+    share = Share(workers=workers, threads=1, device=None)
+    outcome = attempt(planned(features, tmp_path / "run"), share, build_data, Parent())
+    assert isinstance(outcome, Failed)
+    assert outcome.is_unexpected
+    assert outcome.message.startswith(f"Out of memory ({size} at once): {remedy}")
 
 
 def test_what_a_killed_process_left_is_swept(features, tmp_path):

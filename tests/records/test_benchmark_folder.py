@@ -28,6 +28,7 @@ def test_a_request_is_read_back(tmp_path: Path) -> None:
     assert read_request(tmp_path) == REQUEST
     assert is_benchmark(tmp_path)
     assert REQUEST.title == "MLRC protocol on cub"
+    assert replace(REQUEST, protocol="conventional").title == "Conventional protocol on cub"
     write_request(tmp_path, replace(REQUEST, paper="cub"))
     assert read_request(tmp_path) == replace(REQUEST, paper="cub")
     assert BenchmarkFolder.read(tmp_path).command().endswith(f" --paper cub --out {tmp_path}")

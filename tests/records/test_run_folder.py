@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccp_dml.errors import UserError
+from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder, number, read_runs, run_labels
 
 
@@ -54,12 +55,30 @@ def test_the_selected_evaluation_is_the_result_s_not_the_maximum(
 
 
 def test_what_is_no_run_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"missing is not a folder; give the folder that `ccp train"):
+    with pytest.raises(UserError, match=r"There is no run .*missing; give a folder that `ccp train"):
         RunFolder.read(tmp_path / "missing")
     with pytest.raises(UserError, match=r"holds no run \(no config.toml in it\)"):
         RunFolder.read(tmp_path)
     with pytest.raises(UserError, match="at least one folder"):
         read_runs([])
+
+
+def test_a_benchmark_or_study_names_its_page_and_a_run_of_its_own(
+    write_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    for noun, request, page in (("benchmark", "benchmark.toml", "report.html"), ("study", "study.toml", "study.html")):
+        folder = tmp_path / noun
+        folder.mkdir()
+        (folder / request).write_text("")
+        for read in (RunFolder.read, Logbook.reopen):
+            with pytest.raises(UserError, match=f"holds a {noun}, not a single run; none of its runs has begun"):
+                read(folder)
+        (folder / page).write_text("")
+        for name in ("repeat1", "repeat0"):
+            write_run(folder / "c2" / name)
+        for read in (RunFolder.read, Logbook.reopen):
+            with pytest.raises(UserError, match=rf"{page}\), not a single run; give .*, such as .*repeat0\."):
+                read(folder)
 
 
 @pytest.mark.parametrize("damage", ["{broken", "[1, 2]", '{"problem": 1}', '{"step": "ten"}', ""])

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 from support.made_up_certificates import certificate_of
 
+from ccp_dml.commands.console import AS_IT_IS
 from ccp_dml.reports import certificate_words
 
 
@@ -36,6 +37,14 @@ def test_c1_says_how_far_its_scale_is_the_one_that_was_trained() -> None:
     assert not any("unit length" in note for note in certificate_words.notes(certificate))
     certificate["sets"]["test"]["unit_length"] = 0.25
     assert any(note.startswith("25.0 % of the test embeddings") for note in certificate_words.notes(certificate))
+
+
+def test_a_bound_that_bounds_nothing_is_called_so() -> None:
+    def promises_nothing(spread: float) -> bool:
+        return any("promises nothing" in note for note in certificate_words.notes(certificate_of(spread)))
+
+    assert promises_nothing(3.0)
+    assert not promises_nothing(0.05)
 
 
 def test_rows_are_the_numbers_of_the_certificate() -> None:
@@ -71,12 +80,13 @@ def test_an_end_that_few_pairs_cannot_bound_is_named(low: float | None, high: fl
 
 def test_nothing_is_cut_on_a_terminal_of_80_columns() -> None:
     certificate = certificate_of(0.4)
-    screen = Console(width=80, file=StringIO())
+    screen = Console(width=80, file=StringIO(), **AS_IT_IS)  # as the commands print
     with screen.capture() as captured:
         for part in certificate_words.certificate_tables(certificate):
             screen.print(part)
     printed = captured.get()
     assert "\u2026" not in printed
+    assert "[" not in printed, "markup would be printed as it is"
     for row in certificate_words.violation_rows(certificate):
         assert all(cell in printed for cell in (row.group, row.estimate, row.of_images, row.of_classes, row.bound))
         assert f"{row.image_pairs} pairs" in printed

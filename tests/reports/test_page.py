@@ -151,10 +151,10 @@ def test_shared_queries_stand_side_by_side_and_only_there(two_runs: list[Path], 
 
 
 def test_an_unfinished_run_is_reported_and_marked(write_run: Callable[..., Path], tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", finished=False)
+    folder = write_run(tmp_path / "my run", finished=False)
     summary = section(report([folder], tmp_path), "summary")
     assert "Unfinished." in summary
-    assert f"ccp train --resume --out {folder}" in summary
+    assert f"ccp train --resume --out &#39;{folder}&#39;" in summary
     assert "MAP@R 43.1 P@R" in summary
     (folder / "metrics.jsonl").unlink()
     assert "MAP@R – P@R –" in section(report([folder], tmp_path), "summary")  # noqa: RUF001

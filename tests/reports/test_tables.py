@@ -97,6 +97,13 @@ def test_long_names_are_folded_not_cut(write_run: Callable[..., Path], tmp_path:
     assert "+0.0 points (+0.0 %)" in text
 
 
+def test_sentences_below_the_table_begin_at_the_left(write_run: Callable[..., Path], tmp_path: Path) -> None:
+    text = printed(comparison_table(read_runs([write_run(tmp_path / "a", is_ccp=False), write_run(tmp_path / "b")])))
+    below = [line for line in text.splitlines() if "chance" in line or "against" in line]
+    assert below
+    assert all(line[0] != " " for line in below)
+
+
 def test_runs_on_incomplete_data_are_marked(tmp_path):
     run = RunFolder.read(write_run(tmp_path / "run"))
     short = replace(run, outline={"incomplete": ["not Cars196 as published: test has 8,116 images"]})

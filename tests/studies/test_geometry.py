@@ -94,3 +94,20 @@ def test_what_was_measured_of_another_run_or_of_none_that_is_named_is_not_told(a
     assert {row["method"] for row in concluded(request, tmp_path).rows} == {geometry.BEFORE}
     assert carry_out(request, tmp_path) == ["measuring c2, repeat 0", "measuring c2-ccp, repeat 0"]
     assert {row["method"] for row in concluded(request, tmp_path).rows} == {geometry.BEFORE, "c2", "c2-ccp"}
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_network_that_puts_all_images_in_one_place_is_told_like_others(ask, tmp_path):
+    request = ask("geometry", *SMALL)
+    carry_out(request, tmp_path)
+    file = geometry_file(tmp_path, "c2", 0)
+    note = json.loads(load_note(file))
+    for side in ("seen", "unseen"):
+        note[side] |= {"covering_radius": 0.0, "inter_class_distance": 0.0}
+    save_weights(file, load_weights(file), json.dumps(note))
+    found = concluded(request, tmp_path)
+    assert {row["method"] for row in found.rows if row["relative_radius"] is None} == {"c2"}
+    assert "(radius / distance \N{EN DASH})" in found.paragraph
+    ratios = {group.label: group.values for group in found.figures[-1].panels[-1].groups}
+    assert ratios["c2"] == [None, None]
+    assert None not in ratios["c2-ccp"]

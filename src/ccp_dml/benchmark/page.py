@@ -1,9 +1,7 @@
 """Write the HTML report of a benchmark: its table, curves and cost, with links to the reports of its runs."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 from urllib.parse import quote
 
@@ -14,10 +12,11 @@ from ccp_dml.foundation.files import write_text
 from ccp_dml.records import layout
 from ccp_dml.records.benchmark_folder import BenchmarkFolder
 from ccp_dml.records.benchmark_table import BenchmarkTable
-from ccp_dml.records.run_folder import RunFolder, number
+from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.reports.figures.page_chart import Chart, Curve, draw
 from ccp_dml.reports.page import fill, page_file
 from ccp_dml.reports.sections.cost import Cost, cost_table
+from ccp_dml.reports.sections.curves import mean_curve
 from ccp_dml.reports.sections.section import Section, present
 from ccp_dml.reports.words import counted, lead_text, tested_on
 
@@ -72,8 +71,9 @@ def is_outdated(benchmark: BenchmarkFolder) -> bool:
 def headline(table: BenchmarkTable) -> dict[str, Any] | None:
     """Find the best method by MAP@R, and say whether its lead over the second is more than paired runs differ by.
 
-    Of the columns in which all methods have the same runs, it is the last one with several pairs, else the last.
-    None where there is none: methods some of whose runs failed, or that embed in other dimensions, cannot be compared.
+    Of the columns in which all methods have the same runs, the one with the most pairs decides, of equals the last: two
+    ensembles hardly ever show what their eight models do. None where there is none: methods some of whose runs failed,
+    or that embed in other dimensions, cannot be compared.
     """
     rows = {row.method: row for row in table.rows if any(row.cells)}  # a method that failed is in the notes
     columns = []
@@ -84,7 +84,7 @@ def headline(table: BenchmarkTable) -> dict[str, Any] | None:
             columns.append((column, best, cells[best]))
     if not columns:
         return None
-    column, best, cell = ([one for one in columns if one[2].score.n > 1] or columns)[-1]
+    column, best, cell = max(reversed(columns), key=lambda one: one[2].score.n)
     return {
         "method": rows[best].label,
         "is_winner": cell.is_bold,
@@ -97,27 +97,22 @@ def headline(table: BenchmarkTable) -> dict[str, Any] | None:
 def curves(benchmark: BenchmarkFolder) -> Section | None:
     """Draw validation MAP@R over the steps: the mean of each method's runs, as far as all of them came."""
     drawn = []
-    for style, (method, runs) in enumerate(benchmark.methods().items()):
-        points = [(step, 100 * value) for step, value in mean_curve(runs, "map_at_r")]
-        drawn.append(Curve(f"{method} ({counted(len(runs), 'run')})", points, style))
+    for style, (method, runs) in enumerate(to_average(benchmark).items()):
+        drawn.append(Curve(f"{method} ({counted(len(runs), 'run')})", mean_curve(runs), style))
     title = f"Validation {SCORE_TITLES['map_at_r']}"
     chart = draw(Chart(title, "step", "in %, mean of a method's runs", [one for one in drawn if one.points], 1))
     return None if chart is None else Section("curves", "Curves", "section_charts.html", {"charts": [chart]})
 
 
-def mean_curve(runs: Sequence[RunFolder], key: str) -> list[tuple[float, float]]:
-    """Average `runs` at each step at which all of them were evaluated."""
-    values = [
-        {row["step"]: value for row in run.metrics if (value := number(row.get(key))) is not None} for run in runs
-    ]
-    common = sorted(set(values[0]).intersection(*values[1:]))
-    return [(step, mean(one[step] for one in values)) for step in common]
+def to_average(benchmark: BenchmarkFolder) -> dict[str, list[RunFolder]]:
+    """List the finished runs of each method: one that has just begun would cut a mean short. All, if none is."""
+    return {method: [run for run in runs if run.finished] or runs for method, runs in benchmark.methods().items()}
 
 
 def cost(benchmark: BenchmarkFolder) -> Section | None:
     """Show the mean cost of a finished run of each method, and ratios to the first method."""
-    methods = {method: [run for run in runs if run.finished] or runs for method, runs in benchmark.methods().items()}
-    return cost_table({method: Cost.mean([Cost.of(run) for run in runs]) for method, runs in methods.items()})
+    methods = to_average(benchmark).items()
+    return cost_table({method: Cost.mean([Cost.of(run) for run in runs]) for method, runs in methods})
 
 
 def runs(benchmark: BenchmarkFolder, page: Path) -> Section | None:

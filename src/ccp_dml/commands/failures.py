@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ccp_dml.errors import NonFiniteError, UserError, first_line
-from ccp_dml.foundation.machine import gigabytes
+from ccp_dml.foundation.machine import LESS_MEMORY, out_of_memory
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 OF_THE_DISK = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.ESTALE}
@@ -29,17 +29,8 @@ OF_A_PATH = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EBUSY, errno.EINVA
 WAY_ON = "Continue with: "
 """Begins a note that a command adds to an exception: the command line that goes on where this one stopped."""
 
-OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Unable to allocate|CUBLAS_STATUS_ALLOC_FAILED")
-WANTED_BYTES = re.compile(
-    r"tried to allocate (\d+) bytes|[Tt]ried to allocate ([\d.]+ [KMGT]i?B)|allocate ([\d.]+ [KMGT]i?B)"
-)
 ENDLESS_WORD = re.compile(r"\S{500,}")
 LOADER_KILLED = re.compile(r"DataLoader worker \(pid.*?\) (exited unexpectedly|is killed by signal)")
-
-LESS_MEMORY = (
-    "lower train.classes_per_batch or train.images_per_class, run.evaluation_batch, run.workers, data.crop, "
-    "ccp.pool_per_class or ccp.proxies_per_class, or the size of an .npz"
-)
 
 PLAIN_WORDS = (
     (re.compile(r"Input should be a valid integer.*", re.DOTALL), "it must be a whole number"),
@@ -71,9 +62,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return readable(str(error)), 2
     if isinstance(error, NonFiniteError):
         return readable(str(error)), 1
-    if is_out_of_memory(error):
-        wanted = wanted_memory(error)
-        return f"Out of memory{wanted}: {LESS_MEMORY}.", 2
+    if (told := out_of_memory(error)) is not None:
+        return f"{told}: {LESS_MEMORY}.", 2
     if LOADER_KILLED.search(str(error)):
         return "A process that loads images was killed, perhaps for want of memory; fewer run.workers need less.", 1
     if isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -112,21 +102,6 @@ def readable(sentence: str) -> str:
 def ways_on(error: BaseException) -> list[str]:
     """List the command lines that go on where this command stopped."""
     return [note for note in getattr(error, "__notes__", []) if note.startswith(WAY_ON)]
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
-    )
-
-
-def wanted_memory(error: Exception) -> str:
-    """Tell how much memory was asked for at once, where the error tells: ' (3.2 GB at once)'."""
-    found = WANTED_BYTES.search(str(error))
-    if found is None:
-        return ""
-    count = found[1]
-    return f" ({gigabytes(int(count))} at once)" if count else f" ({found[2] or found[3]} at once)"
 
 
 def names_path_of_user(error: OSError) -> bool:

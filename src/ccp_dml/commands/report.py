@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ccp_dml.commands.console import Runs, err, out
+from ccp_dml.commands.console import Runs, out, warn
 from ccp_dml.errors import UserError
 
 
@@ -59,7 +59,8 @@ def report_benchmark(folders: list[Path], out_file: Path | None, force: bool) ->
     page = write_benchmark_report(benchmark, out_file or benchmark.path / layout.REPORT, force=force)
     if benchmark.table is not None:
         out.print(as_terminal(benchmark.table))
+    else:
+        warn(f"There is no table yet; the benchmark's command goes on, and writes it: {benchmark.command()}")
     if is_outdated(benchmark):
-        remedy = f"the benchmark's command writes it anew: {benchmark.command()}"
-        err.print(f"The table is older than the runs; {remedy}", style="yellow", soft_wrap=True)
+        warn(f"The table is older than the runs; the benchmark's command writes it anew: {benchmark.command()}")
     out.print(f"Report: {page}", soft_wrap=True)

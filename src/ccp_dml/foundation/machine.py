@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,17 @@ except ImportError:  # Windows keeps no such count
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of glibc's mallopt
 _LARGEST_KEPT = 1 << 30  # bytes of a block
 _STATUS, _SET_BACK = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # of Linux
+_OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Unable to allocate|CUBLAS_STATUS_ALLOC_FAILED")
+_WANTED_BYTES = re.compile(
+    r"tried to allocate (\d+) bytes|[Tt]ried to allocate ([\d.]+ [KMGT]i?B)|allocate ([\d.]+ [KMGT]i?B)"
+)
 _CHOSEN_BY_THE_USER = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+
+LESS_MEMORY = (
+    "lower train.classes_per_batch or train.images_per_class, run.evaluation_batch, run.workers, data.crop, "
+    "ccp.pool_per_class or ccp.proxies_per_class, or the size of an .npz"
+)
+"""What a user can do where memory runs out."""
 
 
 def usable_cores() -> int:
@@ -80,3 +91,18 @@ def _memory_mark() -> int:
 def gigabytes(size: float) -> str:
     """Write a number of bytes, for example "1,234.5 GB"; a gigabyte is a billion bytes."""
     return f"{size / 1e9:,.1f} GB"
+
+
+def out_of_memory(error: Exception) -> str | None:
+    """Say that memory ran out, and how much was asked for where `error` tells: "Out of memory (3.2 GB at once)".
+
+    None for any other error. Devices and libraries each have words of their own.
+    """
+    text = str(error)
+    is_meant = isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(text) is not None
+    if not (is_meant or isinstance(error, MemoryError)):
+        return None
+    found = _WANTED_BYTES.search(text)
+    if found is None:
+        return "Out of memory"
+    return f"Out of memory ({gigabytes(int(found[1])) if found[1] else found[2] or found[3]} at once)"

@@ -73,6 +73,9 @@ Message = Progress | Evaluated | Outcome
 
 def how_it_died(exit_code: int | None) -> str:
     if exit_code == -KILLED:
-        return "its process was killed, often because memory ran out; use fewer --workers, then run the command again"
+        return (
+            "its process was killed, often because memory ran out; end other programs, or train fewer runs at once, "
+            "then run the command again"
+        )
     cause = f"by signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"with exit code {exit_code}"
     return f"its process ended {cause}; run the command again to go on"

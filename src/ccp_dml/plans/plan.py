@@ -134,4 +134,7 @@ def refuse_other_settings(runs: Sequence[PlannedRun]) -> None:
         for key, old, new in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE):
             if key in GROUPS and same_class(old, new):
                 continue
-            raise UserError(f"{run.folder} was trained with {key} = {old!r}, not {new!r}; give --out another folder.")
+            raise UserError(
+                f"{run.folder} was trained with {key} = {old!r}, not {new!r}; delete it to train it anew, or give "
+                "--out another folder."
+            )

@@ -19,10 +19,10 @@ import torch
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.loading import auto_workers
-from ccp_dml.errors import NonFiniteError, UserError, first_line
+from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.foundation.leaving import leave_soon
 from ccp_dml.foundation.locks import alone_in
-from ccp_dml.foundation.machine import keep_freed_memory
+from ccp_dml.foundation.machine import LESS_MEMORY, keep_freed_memory, out_of_memory
 from ccp_dml.plans.messages import Evaluated, Failed, Finished, Progress, Share, Stopped
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.records import layout
@@ -101,9 +101,10 @@ def attempt(
                 return Finished(result)
     except (UserError, NonFiniteError, TakenOver) as error:
         return Failed(str(error))
-    except torch.OutOfMemoryError as error:
-        return Failed(f"out of memory on the device ({first_line(error)}); use fewer --workers", True)
     except Exception as error:
+        if (told := out_of_memory(error)) is not None:
+            fewer = "train fewer runs at once (--workers, or fewer workers of the cluster)"
+            return Failed(f"{told}: {fewer if share.workers > 1 else f'{LESS_MEMORY}, with another --out'}", True)
         return Failed(f"{type(error).__name__}: {error}", True)
 
 

@@ -41,7 +41,8 @@ class BenchmarkRequest:
 
     @property
     def title(self) -> str:
-        return f"{self.protocol.replace('mlrc', 'MLRC')} protocol on {recipe_label(self.data)}"
+        name = self.protocol.replace("mlrc", "MLRC").replace("conventional", "Conventional")
+        return f"{name} protocol on {recipe_label(self.data)}"
 
 
 def is_benchmark(folder: Path) -> bool:

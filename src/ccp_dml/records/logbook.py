@@ -29,6 +29,7 @@ from ccp_dml.records import code_copies, layout
 from ccp_dml.records.documents import forget_checksums, read_json, write_checksums
 from ccp_dml.records.evaluation_log import EvaluationLog, Row
 from ccp_dml.records.ownership import Ownership
+from ccp_dml.records.run_folder import require_run
 
 HOW_IT_RUNS = frozenset(
     {"run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger", "run.checkpoint_minutes"}
@@ -120,14 +121,8 @@ class Logbook:
     @classmethod
     def reopen(cls, folder: Path) -> "Logbook":
         """Open the folder of a run that has begun."""
-        book = cls(folder)
-        if not book.config_file.is_file():
-            raise UserError(
-                f"{folder} holds no run (no {layout.CONFIG} in it); give a folder that `ccp train` wrote."
-                if folder.is_dir()
-                else f"There is no run {folder}; give a folder that `ccp train` wrote."
-            )
-        return book
+        require_run(folder)
+        return cls(folder)
 
     def begin(self, step: int = 0) -> None:
         """Write environment and configuration of a new run, or prepare the folder of a resumed one to go on at `step`.

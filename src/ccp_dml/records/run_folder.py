@@ -14,6 +14,9 @@ from ccp_dml.records import layout
 from ccp_dml.records.documents import read_json, read_toml
 from ccp_dml.records.evaluation_log import EvaluationLog, Row
 
+_OF_MANY_RUNS = (("benchmark", layout.BENCHMARK, layout.REPORT), ("study", layout.STUDY, layout.STUDY_PAGE))
+"""What else a folder may hold, the file that says so, and its page."""
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -36,10 +39,7 @@ class RunFolder:
     def read(cls, path: Path) -> Self:
         """Read all files of a run. One that was interrupted has no result; `finished` tells."""
         path = Path(path)
-        if not path.is_dir():
-            raise UserError(f"{path} is not a folder; give the folder that `ccp train --out` wrote.")
-        if not is_run(path):
-            raise UserError(f"{path} holds no run (no {layout.CONFIG} in it); give a folder that `ccp train` wrote.")
+        require_run(path)
         result = read_json(path / layout.RESULT)
         gallery = read_json(path / layout.GALLERY)
         if gallery is not None and not isinstance(gallery.get("queries"), list):
@@ -150,6 +150,21 @@ class RunFolder:
 def is_run(folder: Path) -> bool:
     """Tell whether a run has begun in `folder`."""
     return (folder / layout.CONFIG).is_file()
+
+
+def require_run(folder: Path) -> None:
+    """Raise if no run has begun in `folder`; say what there is instead, and where its runs are."""
+    if is_run(folder):
+        return
+    if not folder.is_dir():
+        raise UserError(f"There is no run {folder}; give a folder that `ccp train` wrote.")
+    for noun, request, name in _OF_MANY_RUNS:
+        if (folder / request).is_file():
+            page = f" ({folder / name})" if (folder / name).is_file() else ""
+            example = min((file.parent for file in folder.rglob(layout.CONFIG)), default=None)
+            remedy = "none of its runs has begun" if example is None else f"give one of its runs, such as {example}"
+            raise UserError(f"{folder} holds a {noun}{page}, not a single run; {remedy}.")
+    raise UserError(f"{folder} holds no run (no {layout.CONFIG} in it); give a folder that `ccp train` wrote.")
 
 
 def is_finished(folder: Path) -> bool:

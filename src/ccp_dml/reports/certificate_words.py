@@ -135,6 +135,8 @@ def notes(certificate: Certificate) -> list[str]:
             "The network was selected on the test classes, and the threshold chosen on them: no line is about unseen "
             "classes."
         )
+    if any((part[kind]["bound"] or 0) > 1 for part in certificate["sets"].values() for kind in KINDS):
+        said.append("A Markov bound above 100 % promises nothing: the loss is still too large for it.")
     names = set_names(certificate)
     for key, part in certificate["sets"].items():
         if part["images"] < part["of_images"]:
@@ -188,7 +190,7 @@ def _violations(certificate: Certificate) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     for group, rows in groupby(violation_rows(certificate), lambda row: row.group):
         table.add_section()
-        table.add_row(f"[b]{group}[/]")
+        table.add_row(Text(group, style="bold"))
         for row in rows:
             images, classes = f"{row.of_images}\n{row.image_pairs} pairs", f"{row.of_classes}\n{row.class_pairs} pairs"
             table.add_row(row.kind.replace(", ", ",\n"), row.estimate, images, classes, row.bound, row.looseness)

@@ -66,7 +66,7 @@ def evaluation_table(scores: dict[str, Any]) -> Table:
 
 
 def _score_table(title: str, *last: str, caption: Text | None) -> Table:
-    table = Table(title=title, caption=caption)
+    table = Table(title=title, caption=caption, caption_justify="left")
     table.add_column("run", overflow="fold")
     for name in (*SCORE_TITLES.values(), *last):
         table.add_column(name, justify="right")

@@ -6,6 +6,7 @@ from statistics import median
 
 from ccp_dml.config.recipes import ALONE, CCP, PROXY
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, Panel
+from ccp_dml.reports.words import counted
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, curves_figure, in_paragraphs, mean_score, sd_score, variants_in_words
 from ccp_dml.studies.study import (
@@ -58,7 +59,7 @@ def problems_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figur
         lengths = [steps for run in of_loss for steps in steps_per_problem(run)]
         if lengths:
             width = of_loss[0].folder.settings()["train.evaluate_every"]
-            title = f"{loss + CCP}: {len(lengths)} problems of {len(of_loss)} run(s)"
+            title = f"{loss + CCP}: {counted(len(lengths), 'problem')} of {counted(len(of_loss), 'run')}"
             panels.append(Histogram(title, "steps in a problem", "problems", lengths, width, style))
     caption = (
         "Problems that came to their own end: not the one that the run's end cut short, nor a start without proxies."

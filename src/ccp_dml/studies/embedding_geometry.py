@@ -39,9 +39,12 @@ class Measured:
     images: int
 
     @property
-    def relative_radius(self) -> float:
-        """Divide the covering radius by the distance between classes, so that the embedding's scale does not matter."""
-        return self.covering_radius / self.inter_class_distance
+    def relative_radius(self) -> float | None:
+        """Divide the covering radius by the distance between classes, so that the embedding's scale does not matter.
+
+        None where all images lie in one place.
+        """
+        return self.covering_radius / self.inter_class_distance if self.inter_class_distance else None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
 from ccp_dml.records import layout
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Scatter
 from ccp_dml.reports.figures.map_panels import class_points
-from ccp_dml.reports.words import difference_text
+from ccp_dml.reports.words import decimals, difference_text
 from ccp_dml.studies.embedding_geometry import SIDES, Geometry, is_measured, measure, read_geometry, write_geometry
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, difference, in_paragraphs
@@ -139,16 +139,19 @@ def bar_figure(states: Sequence[State]) -> Figure:
     for key, (title, unit, factor) in QUANTITIES.items():
         groups = []
         for style, method in enumerate(methods):
-            found = [spread([factor * value for value in values(states, method, side, key)]) for side in SIDES]
-            deviations = None if found[0].sd is None else [one.sd for one in found]
-            groups.append(BarGroup(method, [one.mean for one in found], style, deviations))
+            of_sides = [[factor * value for value in values(states, method, side, key)] for side in SIDES]
+            found = [spread(own) if own else None for own in of_sides]
+            deviations = [None if one is None else one.sd for one in found]
+            means = [None if one is None else one.mean for one in found]
+            groups.append(BarGroup(method, means, style, deviations if any(deviations) else None))
         panels.append(Bars(title, "classes", unit, SIDES, groups))
     return Figure("numbers-of-geometry", "In numbers", BAR_CAPTION, panels)
 
 
 def values(states: Sequence[State], method: str, side: str, key: str) -> list[float]:
-    """Collect a value of all repeats."""
-    return [getattr(state.geometry[side].measured, key) for state in states if state.method == method]
+    """Collect a value of all repeats that have it."""
+    found = (getattr(state.geometry[side].measured, key) for state in states if state.method == method)
+    return [value for value in found if value is not None]
 
 
 def sentences(loss: str, runs: Sequence[FinishedRun], states: Sequence[State]) -> list[str]:
@@ -160,7 +163,7 @@ def sentences(loss: str, runs: Sequence[FinishedRun], states: Sequence[State]) -
             f"{method} MAP@R {100 * mean(values(states, method, side, 'map_at_r')):.1f} %, covering radius "
             f"{mean(values(states, method, side, 'covering_radius')):.3f}, distance between classes "
             f"{mean(values(states, method, side, 'inter_class_distance')):.3f} (radius / distance "
-            f"{mean(values(states, method, side, 'relative_radius')):.3f})"
+            f"{decimals(mean(ratios) if (ratios := values(states, method, side, 'relative_radius')) else None, 3)})"
             for method in methods
         ]
         text.append(f"{loss}, {side} classes: " + "; ".join(told) + ".")

@@ -7,6 +7,7 @@ from typing import Any
 from ccp_dml.config.recipes import CCP
 from ccp_dml.evaluation import PairedDifference, paired_difference, spread
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
+from ccp_dml.reports.sections.curves import mean_curve
 from ccp_dml.reports.words import difference_text
 from ccp_dml.studies.study import FinishedRun
 
@@ -68,10 +69,8 @@ def curves_figure(name: str, losses: Sequence[str], variants: Mapping[str, str],
     for loss in losses:
         lines = []
         for style, (ending, label) in enumerate(variants.items()):
-            logs = [run.folder.metrics for run in at(runs, method=loss + ending)]
-            rows = list(zip(*logs, strict=False))  # an evaluation of all repeats
-            scores = [100 * mean(row["map_at_r"] for row in repeats) for repeats in rows]
-            if scores:
-                lines.append(Line(label, [repeats[0]["step"] for repeats in rows], scores, style))
+            repeats = [run.folder for run in at(runs, method=loss + ending)]
+            if repeats and (points := mean_curve(repeats)):
+                lines.append(Line(label, [step for step, _ in points], [score for _, score in points], style))
         panels.append(Lines(f"{loss}: while training", "step", "MAP@R on validation classes (%)", lines))
     return Figure(name, "Score curves", "Validation MAP@R at each evaluation, mean over repeats.", panels)

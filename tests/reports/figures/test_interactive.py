@@ -1,6 +1,7 @@
 """One description, two renderers: a picture and a panel for the browser."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,5 @@ def test_both_count_in_the_same_bins() -> None:
     canvas = picture.draw(Figure("x", "title", "caption", [panel]))
     assert [bar.get_height() for bar in canvas.axes[0].patches] == [1, 2, 0, 1]
     assert plotly_panel(panel)["data"][0]["xbins"] == {"start": 50, "end": 150, "size": 25}
+    assert plotly_panel(panel)["layout"]["yaxis"]["dtick"] == 1  # whole numbers, as on the picture
+    assert "dtick" not in plotly_panel(replace(panel, values=[50] * 30))["layout"]["yaxis"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccp_dml.reports.figures import picture
-from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure
+from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Points, Scatter
 
 COMPARED = Bars(
     "t",
@@ -53,3 +53,23 @@ def test_bars_are_compared_with_references() -> None:
     assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["XBM", "CCP", "paper"]
     assert canvas.texts[-1].get_text() == "small print"
     assert axis.get_ylim() == canvas.axes[1].get_ylim()
+
+
+def test_values_of_bars_stay_within_the_panel() -> None:
+    bars = Bars("t", "", "%", ["C1"], [BarGroup("XBM", [0.0]), BarGroup("CCP", [-40.0])], has_values=True)
+    canvas = picture.draw(Figure("x", "title", "caption", [bars, bars], is_aligned=True))
+    canvas.draw_without_rendering()
+    for axis in canvas.axes:
+        for text in axis.texts:
+            box = text.get_window_extent()
+            assert axis.bbox.y0 <= box.y0 < box.y1 <= axis.bbox.y1, text.get_text()
+
+
+@pytest.mark.filterwarnings("error")  # as for a letter that the font lacks
+def test_names_of_classes_are_no_formulas_and_hide_nothing(tmp_path: Path) -> None:
+    names = ["A$AP", "$_$", "$5 to $6", "_misc"]
+    marks = [Points(name, [1, 2], [3, 4], style, palette="classes") for style, name in enumerate(names)]
+    figure = Figure("x", "of $_$", "caption", [Scatter("t", "", "", marks)])
+    picture.write_picture(tmp_path / "x.png", figure)  # a formula that cannot be read ends here
+    shown = [text.get_text() for text in picture.draw(figure).legends[0].get_texts()]
+    assert shown == ["A\\$AP", "\\$_\\$", "\\$5 to \\$6", "\N{ZERO WIDTH SPACE}_misc"]

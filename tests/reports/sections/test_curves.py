@@ -1,11 +1,12 @@
 """Problems and charts of a run, from rows as training writes them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ccp_dml.records.run_folder import RunFolder
-from ccp_dml.reports.sections.curves import projections
+from ccp_dml.reports.sections.curves import mean_curve, projections
 
 
 def begun(problem, step, radius):
@@ -60,3 +61,10 @@ def test_one_picture_shows_staleness_switches_and_score():
 
 def test_a_baseline_has_no_section_of_projections():
     assert projections([run_of([row(50, 1, 0.1), row(100, 1, 0.2)])]) is None
+
+
+def test_a_mean_curve_has_the_steps_that_all_runs_reached_and_their_start():
+    long = replace(run_of([row(50, 1, 0.2), row(100, 1, 0.3), row(150, 1, 0.4)]), start=row(0, 1, 0.1))
+    short = replace(run_of([row(50, 1, 0.4), row(100, 1, 0.5)]), start=row(0, 1, 0.1))
+    assert mean_curve([long, short]) == [(0, pytest.approx(10)), (50, pytest.approx(30)), (100, pytest.approx(40))]
+    assert mean_curve([long, run_of([])]) == []

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from support.small_studies import SMALL_COST, carry_out, concluded
@@ -88,8 +89,9 @@ def test_a_start_without_proxies_is_no_reselection(tmp_path):
 def test_a_busy_machine_is_told():
     steady = {"c2": {"step": Quantity("ms", [1.0] * 4)}, "c2-ccp": {"step": Quantity("ms", [1.0, 1.1, 1.1, 1.2])}}
     shaken = {"c2": {"step": Quantity("ms", [1.0] * 4)}, "c2-ccp": {"step": Quantity("ms", [0.5, 1.0, 2.0, 3.0])}}
-    assert cost.noise("c2", steady) == []
-    assert "busy" in cost.noise("c2", shaken)[0]
+    assert cost.noise("c2", steady, Path("s/timing-c2.json")) == []
+    (told,) = cost.noise("c2", shaken, Path("s/timing-c2.json"))
+    assert "probably busy; delete s/timing-c2.json and repeat the command" in told
 
 
 class Recorded:

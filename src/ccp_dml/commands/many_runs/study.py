@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccp_dml.commands.console import Json, Settings, err, out, print_json
+from ccp_dml.commands.console import Json, Settings, err, out, print_json, warn
 from ccp_dml.commands.many_runs.plans import (
     Cluster,
     ShowPlan,
@@ -131,7 +131,7 @@ def study(
     elif found is not None:
         out.print(found.paragraph)
         for note in found.notes:
-            err.print(note, style="yellow")
+            warn(note)
         out.print(f"Page: {folder / layout.STUDY_PAGE}    Results: {folder / layout.RESULTS}", soft_wrap=True)
     if failures:
         then = "they count as trials" if chosen.uses_storage else "the same command tries them again"

@@ -5,6 +5,7 @@ shown: percentages are 0..100. (The charts of reports are lighter, and described
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -79,6 +80,10 @@ class Histogram:
         first = math.floor(min(self.values) / self.bin_width)
         last = math.floor(max(self.values) / self.bin_width) + 1
         return [self.bin_width * place for place in range(first, last + 1)]
+
+    def highest(self) -> int:
+        """Count the values in the fullest bin."""
+        return max(Counter(math.floor(value / self.bin_width) for value in self.values).values())
 
 
 @dataclass(frozen=True)

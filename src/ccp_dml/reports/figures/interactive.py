@@ -24,6 +24,7 @@ from ccp_dml.reports.figures.palette import COLOUR_MAP, dashes, variable
 Trace = dict[str, Any]
 
 SYMBOLS: dict[Symbol, str] = {"circle": "circle", "square": "square", "cross": "x-thin", "star": "star"}
+MOST_WHOLE_TICKS = 10
 ROOM_FOR_LEGEND = 48  # pixels below the axis: two rows, as on a phone
 
 
@@ -42,6 +43,8 @@ def plotly_panel(panel: Panel) -> dict[str, Any]:
         case Histogram():
             traces = [histogram_trace(panel)]
             layout |= {"bargap": 0.15}
+            if panel.highest() < MOST_WHOLE_TICKS:
+                layout["yaxis"] |= {"dtick": 1}  # there are no halves of what is counted
         case HeatMap():
             traces = [heat_map_trace(panel)]
             layout["xaxis"] |= {"type": "category", "showgrid": False}

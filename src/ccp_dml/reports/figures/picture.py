@@ -65,7 +65,7 @@ def draw(figure: Figure) -> Canvas:
     columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), MOST_PANELS_PER_ROW)
     rows = math.ceil(len(figure.panels) / columns)
     canvas = Canvas(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows), layout="constrained")
-    canvas.suptitle(figure.title, fontsize=11)
+    canvas.suptitle(as_name(figure.title), fontsize=11)
     places = canvas.subplots(rows, columns, squeeze=False, sharey=figure.is_aligned).flatten()
     share_legend = figure.is_aligned or all(isinstance(panel, Scatter) for panel in figure.panels)
     for axis, panel in zip(places, figure.panels, strict=False):
@@ -149,6 +149,7 @@ def draw_bars(axis: Axes, panel: Bars) -> None:
                 named_reference = True
     if panel.has_values:
         axis.axhline(0, color="black", linewidth=0.8)
+        axis.use_sticky_edges = axis.dataLim.ymax > 0  # else no room would be left above zero for the values there
         axis.margins(y=0.15)
     axis.set_xlim(-0.5, len(panel.categories) - 0.5)
     tilt: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(panel.categories) > MOST_UPRIGHT_LABELS else {}
@@ -196,9 +197,15 @@ def draw_points(axis: Axes, groups: Sequence[Points]) -> None:
             color=light(group.style, group.palette),
             edgecolors=edge,
             linewidths=1.5 if group.symbol == "cross" else 0.7 if group.is_outlined else 0.3,
-            label=group.label if group.in_legend else None,
+            label=as_name(group.label) if group.in_legend else None,
             zorder=3,
         )
+
+
+def as_name(text: str) -> str:
+    """Write a name so that matplotlib shows it: dollars begin no formula, and a leading underscore hides nothing."""
+    shown = text.replace("$", r"\$")
+    return f"\N{ZERO WIDTH SPACE}{shown}" if shown.startswith("_") else shown
 
 
 def draw_surface(axis: Axes, panel: Surface) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from statistics import mean
 
 from ccp_dml.evaluation import SCORE_TITLES
 from ccp_dml.records.run_folder import RunFolder, number, run_labels
@@ -104,6 +105,13 @@ def _points(run: RunFolder, key: str, factor: float = 1.0) -> Points:
     """List a value of the log over the steps; scores begin with the network before its first step."""
     rows = run.metrics if run.start is None else [run.start, *run.metrics]
     return [(row["step"], factor * value) for row in rows if (value := number(row.get(key))) is not None]
+
+
+def mean_curve(runs: Sequence[RunFolder]) -> Points:
+    """Average validation MAP@R, in percent, at each step at which all `runs` were evaluated; give at least one."""
+    scores = [dict(_points(run, "map_at_r", PERCENT)) for run in runs]
+    common = sorted(set(scores[0]).intersection(*scores[1:]))
+    return [(step, mean(own[step] for own in scores)) for step in common]
 
 
 def _radius_points(run: RunFolder) -> Points:

@@ -35,6 +35,7 @@ def summary(run: RunFolder) -> Section:
         "validated_on": validated_on(run),
         "outline": (run.outline or {}).get("sentence"),
         "network": network_text(run),
+        "resume": shlex.join(["ccp", "train", "--resume", "--out", str(run.path)]),
     }
     return Section("summary", "Summary", "section_summary.html", content)
 

@@ -98,7 +98,7 @@ def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -
             curves_figure("convergence", list(tables), VARIANTS, runs),
         ],
         paragraph=in_paragraphs(sentences(loss, table) for loss, table in tables.items()),
-        notes=[note for loss, table in tables.items() for note in noise(loss, table)],
+        notes=[note for loss, table in tables.items() for note in noise(loss, table, timing_file(folder, loss))],
     )
 
 
@@ -250,13 +250,14 @@ def sentences(loss: str, table: CostTable) -> list[str]:
     return text
 
 
-def noise(loss: str, table: CostTable) -> list[str]:
+def noise(loss: str, table: CostTable, file: Path) -> list[str]:
+    """Say that the timings in `file` are not to be relied on, where their ratios vary too much."""
     low, _, high = Quantity("", table[loss + CCP]["step"].ratios_to(table[loss]["step"])).quartiles
     if high - low < NOISY:
         return []
     return [
-        f"{loss}: the ratio of times varied much from round to round, so the machine was probably busy; repeat the "
-        "study on an idle one, in another --out, before relying on it."
+        f"{loss}: the ratio of times varied much from round to round, so the machine was probably busy; delete {file} "
+        "and repeat the command when it is idle, which times again without training again."
     ]
 
 
