@@ -34,8 +34,8 @@ def images(count, side=12):
     return [draw.integers(0, 255, (side, side, 3), dtype=np.uint8) for _ in range(count)]
 
 
-def halves(data, **more):
-    return own_halves(data, ImageReading(**VIEWS, **more), origin="my.py:Data")
+def halves(data, test_share=0.5, **more):
+    return own_halves(data, ImageReading(**VIEWS, **more), origin="my.py:Data", test_share=test_share)
 
 
 def test_the_first_half_of_the_classes_trains():
@@ -50,6 +50,19 @@ def test_the_first_half_of_the_classes_trains():
     assert torch.equal(one, again)
     assert not torch.equal(one[0], other[0])
     assert torch.equal(one[1], other[1])  # an item's own seed decides, and no other
+
+
+def test_fewer_classes_may_test():
+    found = halves(Items(images(8), np.arange(8) // 2), test_share=0.25)
+    assert found.test.queries.class_names == ("3",)
+    assert not found.says_what_tests
+
+
+def test_a_share_has_no_effect_where_the_data_say_what_tests():
+    given = halves(Items(images(8), np.arange(8) // 2, split=["test"] * 4 + ["train"] * 4))
+    assert given.says_what_tests
+    with pytest.raises(UserError, match=r"^my\.py:Data says itself which items test, so that `test_share`=0\.25"):
+        halves(given, test_share=0.25)
 
 
 def test_a_split_of_its_own_decides():

@@ -28,10 +28,12 @@ def make(name, filled=None, **given):
 
 
 def test_arguments_come_from_the_configuration_or_the_run(name):
-    part = make(name, {"root": "there", "path": "unasked"}, width=3, scale=2)
+    part = make(name, {"root": "there"}, width=3, scale=2)
     assert (part.width, part.root, part.scale) == (3, "there", 2)
     assert make(name, {"root": "there"}, width=3, root="mine").root == "mine"
     assert make(name, width=3).root == "here"
+    with pytest.raises(UserError, match=r"^model\.path is set, but the backbone .*Part' has no argument `path`: leave"):
+        make(name, {"path": "unasked"}, width=3)
 
 
 def test_wrong_arguments_are_refused_with_the_signature(name):

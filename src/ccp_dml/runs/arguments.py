@@ -98,13 +98,16 @@ def construct_own(
     filled: Mapping[str, Any] | None = None,
     base: type | None = None,
 ) -> Any:
-    """Construct the class behind `name` with the arguments `given`, and with what of `filled` its signature asks for.
+    """Construct the class behind `name` with the arguments `given` and `filled`; its signature must have all of them.
 
-    An argument that the configuration gives wins over one that the run would fill in.
+    An argument that the configuration gives wins over one that is filled in.
     """
     constructor = own_code.load(name, group, base)
     parameters = settable(constructor)
-    fills = {key: value for key, value in (filled or {}).items() if key in parameters and key not in given}
+    fills = {key: value for key, value in (filled or {}).items() if key not in given}
+    for key in fills.keys() - parameters.keys():
+        setting = prefix.removesuffix("args.") + key
+        raise UserError(f"{setting} is set, but the {noun} {name!r} has no argument `{key}`: leave it out.")
     left = {key: one for key, one in parameters.items() if key not in fills}
     checked = checked_against(name, left, given, prefix, noun)
     return call_own(name, group, constructor, {key: checked[key] for key in given} | fills)
