@@ -17,7 +17,8 @@ from typing import Any
 import tomli_w
 import torch
 
-from ccp_dml.config.layers import differing, parse_settings, resolve, values_of
+from ccp_dml.config.layers import SETTING, differing, parse_settings, resolve, values_of
+from ccp_dml.config.readers import refuse_unread
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
@@ -213,12 +214,20 @@ class Logbook:
             )
         return config
 
-    def config_to_resume(self, *, trust_code: bool) -> Config:
+    def config_to_resume(self, settings: Sequence[str] = (), *, trust_code: bool = False) -> Config:
         """Read the configuration to go on with; code of the user's own runs as it was copied, and with consent only.
 
-        A file that is still where it was, but changed, is refused: a user who resumes may mean the one or the other.
+        `settings` take the place of the run's own. A file of code that is still where it was, but changed, is refused:
+        a user who resumes may mean the one or the other.
         """
         config = self.config()
+        if settings:
+            config = resolve([str(self.config_file)], settings).config
+            refuse_unread([config], {key: f"{SETTING}{key}" for key in parse_settings(settings)})
+            self.refuse_other_settings(config)
+            began_with = shlex.split((read_json(self.environment_file) or {}).get("command", ""))
+            self.new_config = config
+            self.new_command = [*began_with, *(part for one in settings for part in ("--set", one))]
         resumed = self.with_code(config, tuple(code_copies.GROUPS), trust_code=trust_code)
         code_copies.refuse_changed_code(self.folder, config, self.code_digests(), if_there=True)
         return resumed
@@ -258,9 +267,14 @@ class Logbook:
 
         `command`, where it is given, is from then on what repeats the run.
         """
-        began_with = self.config()
-        before, after = values_of(began_with), values_of(wanted)
         self.refuse_other_code(wanted)
+        self.refuse_other_settings(wanted)
+        self.new_config, self.new_command = wanted, command
+        return wanted
+
+    def refuse_other_settings(self, wanted: Config) -> None:
+        """Raise if `wanted` differs from what the run began with in a setting that a resumed run may not change."""
+        before, after = values_of(self.config()), values_of(wanted)
         changes = differing(before, after, but_for=MAY_CHANGE | WHERE_DATA_ARE)
         for key, old, new in sorted(changes, key=lambda change: change[0] not in WHAT_IS_TRAINED):
             if key in code_copies.GROUPS and code_copies.same_class(old, new):
@@ -269,8 +283,6 @@ class Logbook:
                 f"{self.folder} was started with {key} = {old!r}, not {new!r}; resume it with its own settings (only "
                 "--resume and --out), or start another run."
             )
-        self.new_config, self.new_command = wanted, command
-        return wanted
 
     def require_ownership(self) -> None:
         """Raise if the run was given to another machine meanwhile: nothing may be written any more."""
