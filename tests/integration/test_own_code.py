@@ -125,7 +125,7 @@ def test_a_run_goes_on_with_its_own_code_and_no_other(place, capsys):
     assert f'"{file}:Loss"' in (place / "run" / "config.toml").read_text(), "not that of the copy"
 
 
-def test_the_way_on_after_a_crash_has_the_consent_that_it_needs(place, capsys, monkeypatch):
+def test_the_way_on_after_a_crash_has_the_consent_that_it_needs(capsys, monkeypatch):
     def crash(*_):
         raise RuntimeError("of a driver")
 

@@ -19,6 +19,7 @@ import torch
 
 from ccp_dml.config.layers import SETTING, differing, parse_settings, resolve, values_of
 from ccp_dml.config.readers import refuse_unread
+from ccp_dml.config.recipes import recipe_label
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
@@ -416,7 +417,7 @@ def installed(name: str) -> str | None:
 
 def free_folder(recipes: Sequence[str]) -> Path:
     """Choose a folder when the user names none: `runs/glyphs-c2-ccp`, or the first free name after it."""
-    name = "-".join(Path(recipe).stem if recipe.endswith(".toml") else recipe for recipe in recipes)
+    name = "-".join(map(recipe_label, recipes))
     candidates = (Path("runs") / (name if turn == 1 else f"{name}-{turn}") for turn in count(1))
     return next(folder for folder in candidates if not folder.exists())
 
