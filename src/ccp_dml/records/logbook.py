@@ -161,7 +161,7 @@ class Logbook:
         forget_checksums(self.folder)
         if self.new_config is not None:
             after = values_of(self.new_config)
-            if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE)):
+            if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS | WHERE_FILES_ARE)):
                 self.result_file.unlink(missing_ok=True)  # else the longer run would look finished when it is killed
             if self.new_command is not None:  # the first one would repeat a shorter run
                 found = read_json(self.environment_file) or {}
@@ -276,7 +276,9 @@ class Logbook:
     def refuse_other_settings(self, wanted: Config) -> None:
         """Raise if `wanted` differs from what the run began with in a setting that a resumed run may not change."""
         before, after = values_of(self.config()), values_of(wanted)
-        changes = differing(before, after, but_for=MAY_CHANGE | WHERE_DATA_ARE)
+        is_pinned = wanted.model.freeze_backbone and wanted.model.trains_on_features  # all weights of the backbone
+        files = WHERE_FILES_ARE if is_pinned else WHERE_DATA_ARE
+        changes = differing(before, after, but_for=MAY_CHANGE | files)
         for key, old, new in sorted(changes, key=lambda change: change[0] not in WHAT_IS_TRAINED):
             if key in code_copies.GROUPS and code_copies.same_class(old, new):
                 continue  # the file has moved
