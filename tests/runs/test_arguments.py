@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from ccp_dml.config.layers import resolve
@@ -50,6 +52,17 @@ def test_types_are_checked_where_they_can_be_read(tmp_path):
     assert make(f"{tmp_path / 'typed.py'}:part", width=4) == 4
     with pytest.raises(UserError, match=r"model\.args\.width = 'wide': it must be a whole number"):
         make(f"{tmp_path / 'typed.py'}:part", width="wide")
+
+
+@pytest.mark.parametrize("annotation", ["Path", "Path | None", '"Path"'])
+def test_texts_become_paths_where_a_class_asks_for_paths(tmp_path, annotation):
+    (tmp_path / "paths.py").write_text(
+        f"from pathlib import Path\ndef part(root: {annotation}, other: str | Path = ''): return root, other\n"
+    )
+    part = f"{tmp_path / 'paths.py'}:part"
+    assert make(part, root="there", other="x") == make(part, {"root": "there"}, other="x") == (Path("there"), "x")
+    with pytest.raises(UserError, match=r"model\.args\.root = 3: "):
+        make(part, root=3)
 
 
 def test_what_a_class_raises_names_its_line(name):
