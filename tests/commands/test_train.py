@@ -448,6 +448,8 @@ def test_a_nan_loss_stops_with_the_step_and_spares_the_checkpoint(features, tmp_
     assert main(command(features, "c2", tmp_path / "run")) == 1
     message = capsys.readouterr().err
     assert "Step 10: the loss is not finite" in message
+    assert "Try a smaller optim.lr" in message
+    assert "Continue with" not in message, "the same settings come to the same step"
     assert "Traceback" not in message
     assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["trainer"]["step"] == 8
     assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 0

@@ -177,7 +177,7 @@ def train_with(
         err.print(f"Interrupted; {f'continue with: {way_on}' if begun else 'the same command goes on'}", soft_wrap=True)
         raise
     except Exception as error:
-        if not isinstance(error, UserError) and logbook.config_file.exists():
+        if not isinstance(error, UserError | NonFiniteError) and logbook.config_file.exists():
             error.add_note(f"{WAY_ON}{way_on}")
             error.add_note(f"Configuration: {config.as_tables()}")
         raise
