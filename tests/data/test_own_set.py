@@ -77,12 +77,19 @@ def test_a_split_of_its_own_decides():
 
 def test_images_may_be_files_pictures_or_arrays(tmp_path):
     Image.new("L", (20, 12), 7).save(tmp_path / "one.png")
-    items = [tmp_path / "one.png", Image.new("RGB", (12, 12)), images(1)[0], images(1)[0][..., 0]]
+    items = [tmp_path / "one.png", (tmp_path / "one.png").read_bytes(), images(1)[0], Image.new("L", (12, 12))]
     labels = torch.arange(8) // 2
     found = halves(Items([*items, *items], labels, names=list("abcdefgh")))
     assert found.train.load(torch.arange(4)).shape == (4, 3, 8, 8)
     assert found.train.source.name(1) == "b"
     assert halves(Items(images(8), labels)).train.source.name(1) == "item 1"
+
+
+def test_images_that_are_tensors_already_are_refused_with_the_way_to_leave_them_as_they_were():
+    with pytest.raises(
+        UserError, match=r"^item 0 of my\.py:Data is no image \(it is a tensor \(3, 8, 8\); .*ToTensor\(\)"
+    ):
+        halves(Items(torch.rand(8, 3, 8, 8), torch.arange(8) // 2))
 
 
 def test_vectors_are_features():

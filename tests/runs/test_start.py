@@ -103,9 +103,17 @@ def test_data_that_fit_stay_as_they_are():
     assert fit_to_data(config, halves(12), ()) == (config, [])
 
 
-def test_other_data_sets_keep_their_protocol():
-    config = resolve(["cub", "c2"]).config
-    assert fit_to_data(config, halves(4), ()) == (config, [])
+def test_published_data_sets_keep_their_protocol():
+    never = pytest.fail  # data that nothing is fitted to are not read, either
+    config = wanted_run(["cub", "c2"], ["data.root=x"], None, never).config
+    assert (config.protocol.folds, config.train.classes_per_batch) == (4, 8)
+
+
+def test_a_data_set_in_python_is_fitted_to(tmp_path):
+    (tmp_path / "mine.py").write_text("class Data: ...")
+    settings = [f"data.name={tmp_path}/mine.py:Data", "model.pretrained=true"]
+    config = wanted_run(["c2"], settings, None, lambda _: halves(4)).config
+    assert (config.protocol.folds, config.train.classes_per_batch) == (2, 2)
 
 
 def test_a_batch_stays_as_large():

@@ -65,7 +65,7 @@ def wanted_run(
     refuse_without_mode(resolved)
     config = config.model_copy(update={"data": with_sizes(config.data)})
     notes = [method_note(resolved)]
-    if config.data.name in FITTED:
+    if config.data.name in FITTED or own_code.is_own(config.data.name, own_code.DATASETS):
         config, fitted = fit_to_data(config, load_data(config.data), set_by_user(resolved))
         notes += fitted
     return WantedRun(config, tuple(filter(None, notes)))
@@ -114,7 +114,7 @@ def refuse_without_mode(resolved: Resolved) -> None:
 
 
 FITTED = ("folder", "csv", "features")
-"""One's own data; published data sets keep their protocols."""
+"""Recipes of one's own data, which are fitted to, as data sets in Python are; others keep their protocols."""
 
 
 def fit_to_data(config: Config, halves: DataHalves, written: Collection[str]) -> tuple[Config, list[str]]:
@@ -122,7 +122,7 @@ def fit_to_data(config: Config, halves: DataHalves, written: Collection[str]) ->
 
     Keys in `written` were set by a person and stay: if they do not fit, training refuses them.
     """
-    if config.data.name not in FITTED or config.protocol.select_on == "test" or config.protocol.hold_out == "nothing":
+    if config.protocol.select_on == "test" or config.protocol.hold_out == "nothing":
         return config, []
     changes = fitting_folds(config, halves, written)
     protocol = config.protocol.model_copy(update=changes)
