@@ -221,9 +221,8 @@ class Logbook:
         `settings` take the place of the run's own. A file of code that is still where it was, but changed, is refused:
         a user who resumes may mean the one or the other.
         """
-        config = self.config()
-        if settings:
-            config = resolve([str(self.config_file)], settings).config
+        config = resolve([str(self.config_file)], settings).config
+        if config != self.config():  # not when a command that changed something is repeated
             refuse_unread([config], {key: f"{SETTING}{key}" for key in parse_settings(settings)})
             self.refuse_other_settings(config)
             began_with = shlex.split((read_json(self.environment_file) or {}).get("command", ""))
