@@ -65,3 +65,8 @@ def test_a_key_may_be_named_without_its_section(capsys):
     text = capsys.readouterr().out
     assert "train.patience: " in text
     assert "ccp.patience: " in text
+
+
+def test_recipes_that_no_training_takes_are_refused(capsys):
+    assert main(["config", "c2-ccp", "glyphs"]) == 2
+    assert "write glyphs c2-ccp" in " ".join(capsys.readouterr().err.split())

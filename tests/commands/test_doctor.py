@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -10,7 +13,6 @@ from ccp_dml.commands.doctor import Finding, disk, examined, files_of, versions
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "none"))
     monkeypatch.setattr(doctor, "LITTLE_ROOM", 0)
 
 
@@ -19,6 +21,20 @@ def test_a_healthy_machine_is_told_so(capsys):
     told = capsys.readouterr().out
     for subject in ("installed", "device", "threads", "memory", "here", "cache", "weights"):
         assert f"ok  {subject}" in told
+
+
+def test_downloaded_weights_are_found_where_the_user_s_cache_is(tmp_path):
+    (tmp_path / "huggingface" / "hub" / "models--timm--some_net").mkdir(parents=True)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    program = "from ccp_dml.commands.doctor import weights; print(weights()[0].text)"
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment | {"XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "timm--some_net" in found.stdout
 
 
 def test_findings_as_json_and_a_full_disk(monkeypatch, capsys):

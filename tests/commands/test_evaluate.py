@@ -63,8 +63,8 @@ def test_the_score_of_a_backbone_on_incomplete_data_is_marked(features, capsys, 
 
 
 def test_settings_that_a_backbone_s_data_do_not_read_are_refused(features, capsys):
-    settings = ("--set", f"data.path={features}", "--set", "data.test_share=0.25")
-    refused(capsys, ["--raw", "features", *settings], "--set data.test_share would have no effect")
+    settings = ("--set", f"data.path={features}", "--set", "data.duplicates=refuse")
+    refused(capsys, ["--raw", "features", *settings], "--set data.duplicates would have no effect")
 
 
 def test_evaluate_shows_a_table_to_people(trained_runs, capsys):

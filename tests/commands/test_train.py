@@ -288,6 +288,31 @@ def test_a_longer_run_may_be_asked_for_when_resuming_but_nothing_else(features, 
     assert "optim.lr" in capsys.readouterr().err
 
 
+def test_a_run_goes_on_with_other_settings_without_its_recipes(features, tmp_path, capsys):
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert main(command(features, "c2", whole, "train.max_steps=32")) == 0
+    assert main(command(features, "c2", run)) == 0
+    go_on = ["train", "--resume", "--out", str(run)]
+    for _ in range(2):  # as after an interruption
+        assert main([*go_on, "--set", "train.max_steps=32", "--seed", "1"]) == 0
+    assert result(run) == result(whole)
+    assert tomllib.loads((run / "config.toml").read_text())["train"]["max_steps"] == 32
+    assert json.loads((run / "environment.json").read_text())["command"].endswith(
+        " --set train.max_steps=32 --set run.seed=1"
+    )
+    before = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    for options, words in {
+        "--set optim.lr=0.5": "was started with optim.lr = 0.001, not 0.5",
+        "--seed 2": "was started with run.seed = 1, not 2",
+        "--set data.root=x": "--set data.root would have no effect",
+        "--set train.max_step=9": "did you mean 'train.max_steps'",
+    }.items():
+        capsys.readouterr()
+        assert main([*go_on, *options.split()]) == 2
+        assert words in " ".join(capsys.readouterr().err.split())
+    assert before == {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
+
+
 def test_data_may_move_before_a_run_goes_on_but_not_change(features, tmp_path, capsys):
     run, moved = tmp_path / "run", tmp_path / "moved.npz"
     assert main(command(features, "c2", run)) == 0
@@ -424,6 +449,8 @@ def test_a_nan_loss_stops_with_the_step_and_spares_the_checkpoint(features, tmp_
     assert main(command(features, "c2", tmp_path / "run")) == 1
     message = capsys.readouterr().err
     assert "Step 10: the loss is not finite" in message
+    assert "Try a smaller optim.lr" in message
+    assert "Continue with" not in message, "the same settings come to the same step"
     assert "Traceback" not in message
     assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["trainer"]["step"] == 8
     assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 0

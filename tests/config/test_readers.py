@@ -130,7 +130,7 @@ READ = {
     "data.resize=64": ["folder c2", "sop c2"],
     "data.augment=false": ["glyphs c2", "mnist c2", "folder c2", "features c2"],
     "data.flip=0": ["folder c2"],
-    "data.test_share=0.2": ["folder c2", "csv c2"],
+    "data.test_share=0.2": ["folder c2", "csv c2", "features c2"],
     "data.split_column=part": ["csv c2"],
     "data.views=4": ["folder frozen c2"],
     "data.cached=true": ["cub c2"],
@@ -267,10 +267,13 @@ def test_the_configuration_that_a_run_left_is_a_recipe(tmp_path):
     check(str(saved))
 
 
-def test_other_peoples_data_sets_may_read_anything():
-    config = resolve(["folder", "c2"]).config
-    own = config.model_copy(update={"data": config.data.model_copy(update={"name": "mine.py:Photos"})})
-    assert all(reads(own, key) for key in ("data.root", "data.path", "data.cached"))
+def test_a_data_set_of_ones_own_gets_its_files_sizes_and_share_and_nothing_of_other_readers():
+    own = resolve(["folder", "c2"]).config.with_values(data={"name": "mine.py:Photos"})
+    assert all(
+        reads(own, f"data.{key}") for key in ("root", "path", "crop", "flip", "drop_small_classes", "test_share")
+    )
+    unread = ("cached", "reduced_decoding", "skip_broken", "duplicates", "split_column")
+    assert not any(reads(own, f"data.{key}") for key in unread)
 
 
 def test_unread_settings_can_be_told_without_refusing():

@@ -37,6 +37,13 @@ def test_first_half_of_the_sorted_classes_trains_by_default(tmp_path):
     assert halves.notes == ()
 
 
+def test_fewer_classes_may_test(tmp_path):
+    assert load_features(saved(tmp_path), test_share=0.25).test.queries.class_names == ("12",)
+    split = np.array(["train"] * 4 + ["test"] * 4)
+    with pytest.raises(UserError, match=r"says itself which rows test, so that `test_share`=0\.25 has no effect"):
+        load_features(saved(tmp_path, split=split), test_share=0.25)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f8"])
 def test_features_become_float32(tmp_path, dtype):
     halves = load_features(saved(tmp_path, features=FEATURES.astype(dtype)))

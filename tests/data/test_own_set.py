@@ -34,8 +34,8 @@ def images(count, side=12):
     return [draw.integers(0, 255, (side, side, 3), dtype=np.uint8) for _ in range(count)]
 
 
-def halves(data, **more):
-    return own_halves(data, ImageReading(**VIEWS, **more), origin="my.py:Data")
+def halves(data, test_share=0.5, **more):
+    return own_halves(data, ImageReading(**VIEWS, **more), origin="my.py:Data", test_share=test_share)
 
 
 def test_the_first_half_of_the_classes_trains():
@@ -52,6 +52,19 @@ def test_the_first_half_of_the_classes_trains():
     assert torch.equal(one[1], other[1])  # an item's own seed decides, and no other
 
 
+def test_fewer_classes_may_test():
+    found = halves(Items(images(8), np.arange(8) // 2), test_share=0.25)
+    assert found.test.queries.class_names == ("3",)
+    assert not found.says_what_tests
+
+
+def test_a_share_has_no_effect_where_the_data_say_what_tests():
+    given = halves(Items(images(8), np.arange(8) // 2, split=["test"] * 4 + ["train"] * 4))
+    assert given.says_what_tests
+    with pytest.raises(UserError, match=r"^my\.py:Data says itself which items test, so that `test_share`=0\.25"):
+        halves(given, test_share=0.25)
+
+
 def test_a_split_of_its_own_decides():
     split = ["test"] * 4 + ["train"] * 4
     found = halves(Items(images(8), np.arange(8) // 2, split=split))
@@ -64,12 +77,19 @@ def test_a_split_of_its_own_decides():
 
 def test_images_may_be_files_pictures_or_arrays(tmp_path):
     Image.new("L", (20, 12), 7).save(tmp_path / "one.png")
-    items = [tmp_path / "one.png", Image.new("RGB", (12, 12)), images(1)[0], images(1)[0][..., 0]]
+    items = [tmp_path / "one.png", (tmp_path / "one.png").read_bytes(), images(1)[0], Image.new("L", (12, 12))]
     labels = torch.arange(8) // 2
     found = halves(Items([*items, *items], labels, names=list("abcdefgh")))
     assert found.train.load(torch.arange(4)).shape == (4, 3, 8, 8)
     assert found.train.source.name(1) == "b"
     assert halves(Items(images(8), labels)).train.source.name(1) == "item 1"
+
+
+def test_images_that_are_tensors_already_are_refused_with_the_way_to_leave_them_as_they_were():
+    with pytest.raises(
+        UserError, match=r"^item 0 of my\.py:Data is no image \(it is a tensor \(3, 8, 8\); .*ToTensor\(\)"
+    ):
+        halves(Items(torch.rand(8, 3, 8, 8), torch.arange(8) // 2))
 
 
 def test_vectors_are_features():

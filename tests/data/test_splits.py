@@ -135,8 +135,8 @@ def test_two_classes_may_both_train():
     source = FeatureRows(torch.zeros(4, 1))
     with pytest.raises(UserError, match=r"add classes, or let all train and none test with `test_share`=0$"):
         divide(source, list("aabb"), None, origin="the letters", test_share=0.5)
-    with pytest.raises(UserError, match=r"them apart: add classes$"):  # features have no such setting
-        halves("aabb")
+    with pytest.raises(UserError, match=r"them apart: add classes$"):  # no share decides where splits are given
+        halves("aabb", "rree")
 
 
 def test_classes_of_one_image_each_need_images():

@@ -33,6 +33,17 @@ def test_swapped_weights_neither_resume_nor_score_a_run(frozen_settings, frozen_
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()} == before
 
 
+def test_weights_may_move_before_a_run_goes_on(frozen_settings, frozen_weights, tmp_path, capsys):
+    run, moved = tmp_path / "run", tmp_path / "moved.safetensors"
+    trained(frozen_settings(), run)
+    frozen_weights.rename(moved)
+    go_on = ["train", "--resume", "--out", str(run), "--set", "train.max_steps=16"]
+    assert main(go_on) == 2
+    assert str(frozen_weights) in capsys.readouterr().err
+    assert main([*go_on, "--set", f"model.weights={moved}"]) == 0
+    assert f'"{moved}"' in (run / "config.toml").read_text()
+
+
 def test_a_benchmark_does_not_mix_two_backbones(image_folder, frozen_weights, tmp_path, capsys):
     arguments = benchmark_arguments(image_folder, frozen_weights, tmp_path)
     assert main([*arguments, "--methods", "c2"]) == 0

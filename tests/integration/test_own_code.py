@@ -119,3 +119,16 @@ def test_a_run_goes_on_with_its_own_code_and_no_other(place, capsys):
     assert main(["train", "--resume", "--out", "run", "--trust-code"]) == 0
     file.write_text(CODE)
     assert train("--resume", steps=3) == 0  # named by the user, so that no other consent is needed
+    longer = ["train", "--resume", "--out", "run", "--set", "train.max_steps=4"]
+    assert main(longer) == 2  # named by the folder
+    assert main([*longer, "--trust-code"]) == 0
+    assert f'"{file}:Loss"' in (place / "run" / "config.toml").read_text(), "not that of the copy"
+
+
+def test_the_way_on_after_a_crash_has_the_consent_that_it_needs(capsys, monkeypatch):
+    def crash(*_):
+        raise RuntimeError("of a driver")
+
+    monkeypatch.setattr("ccp_dml.trainer.Trainer.train_until_evaluation", crash)
+    assert train("--out", "crashed") == 1
+    assert "Continue with: ccp train --resume --out crashed --trust-code" in capsys.readouterr().err

@@ -183,6 +183,13 @@ def test_classes_that_validate_come_from_where_the_data_have_them(settings, lear
     assert advice.setting in advice.text
 
 
+def test_no_share_is_advised_where_the_data_say_what_tests():
+    outline = {"validation_classes": 2, "learned_classes": 2}
+    assert only(advise(case(0, outline=outline | {"says_what_tests": True}))).text.endswith("Add classes to data.root.")
+    own = case(0, {"data.name": "mine.py:Photos"}, outline | {"says_what_tests": False})
+    assert "data.test_share=0.25" in only(advise(own)).text
+
+
 def test_one_cause_is_told_once():
     still = {"map_at_r": 0.2, "active_negatives": 0.0}
     assert only(advise(case(5, **still))).id == "no-active-negatives"

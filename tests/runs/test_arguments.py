@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from ccp_dml.config.layers import resolve
@@ -28,10 +30,12 @@ def make(name, filled=None, **given):
 
 
 def test_arguments_come_from_the_configuration_or_the_run(name):
-    part = make(name, {"root": "there", "path": "unasked"}, width=3, scale=2)
+    part = make(name, {"root": "there"}, width=3, scale=2)
     assert (part.width, part.root, part.scale) == (3, "there", 2)
     assert make(name, {"root": "there"}, width=3, root="mine").root == "mine"
     assert make(name, width=3).root == "here"
+    with pytest.raises(UserError, match=r"^model\.path is set, but the backbone .*Part' has no argument `path`: leave"):
+        make(name, {"path": "unasked"}, width=3)
 
 
 def test_wrong_arguments_are_refused_with_the_signature(name):
@@ -48,6 +52,17 @@ def test_types_are_checked_where_they_can_be_read(tmp_path):
     assert make(f"{tmp_path / 'typed.py'}:part", width=4) == 4
     with pytest.raises(UserError, match=r"model\.args\.width = 'wide': it must be a whole number"):
         make(f"{tmp_path / 'typed.py'}:part", width="wide")
+
+
+@pytest.mark.parametrize("annotation", ["Path", "Path | None", '"Path"'])
+def test_texts_become_paths_where_a_class_asks_for_paths(tmp_path, annotation):
+    (tmp_path / "paths.py").write_text(
+        f"from pathlib import Path\ndef part(root: {annotation}, other: str | Path = ''): return root, other\n"
+    )
+    part = f"{tmp_path / 'paths.py'}:part"
+    assert make(part, root="there", other="x") == make(part, {"root": "there"}, other="x") == (Path("there"), "x")
+    with pytest.raises(UserError, match=r"model\.args\.root = 3: "):
+        make(part, root=3)
 
 
 def test_what_a_class_raises_names_its_line(name):

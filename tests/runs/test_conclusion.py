@@ -168,6 +168,22 @@ def test_a_broken_test_image_is_found_before_a_frozen_backbone_trains(photos, tm
         train(config, Logbook.open_new(tmp_path / "run", config, ["test"]), Watcher())
 
 
+@pytest.mark.parametrize("skip", [False, True])
+def test_every_broken_test_image_is_found_before_a_whole_network_trains(image_folder, skip):
+    broken = image_folder / "class_13" / "4.png"
+    broken.write_bytes(broken.read_bytes()[:150])
+    settings = (f"data.root={image_folder}", "data.resize=32", "data.crop=32", f"data.skip_broken={str(skip).lower()}")
+    config = complete(resolve(["folder", "scratch", "c2"], settings).config)
+    parts = parts_of(config)
+    if skip:
+        rehearse_end(config, parts)
+        return
+    with pytest.raises(
+        UserError, match=r"^1 of 40 test images cannot be read: .*class_13/4\.png \(.*data\.skip_broken"
+    ):
+        rehearse_end(config, parts)
+
+
 def test_a_few_items_of_a_few_classes(tmp_path):
     config = config_of(write_features(tmp_path / "f.npz", classes=10, per_class=5), "c2")
     data = build_data(config.data).train

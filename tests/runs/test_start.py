@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,11 +68,19 @@ def test_ones_own_images_get_sizes_folds_and_batches_that_fit(image_folder):
     assert wanted("folder scratch c2", *settings, "protocol.folds=3").config.protocol.folds == 3
 
 
+@pytest.mark.parametrize("key", ["folds", "fold"])
+def test_folds_in_a_file_of_ones_own_stay(image_folder, tmp_path, key):
+    own = tmp_path / "mine.toml"
+    own.write_text(f"[protocol]\n{key} = 3\n")
+    found = wanted(f"folder scratch c2 {own}", f"data.root={image_folder}", "data.classes=5").config.protocol
+    assert getattr(found, key) == 3
+
+
 def halves(classes, images=6):
     labels = torch.arange(classes).repeat_interleave(images)
     names = tuple(f"class {number}" for number in range(classes))
     part = LabelledSet(None, torch.arange(len(labels)), labels, names)
-    return DataHalves(part, TestSet(part))
+    return DataHalves(part, TestSet(part), says_what_tests=False)
 
 
 def fitted(recipes, classes, *settings, images=6):
@@ -94,9 +103,17 @@ def test_data_that_fit_stay_as_they_are():
     assert fit_to_data(config, halves(12), ()) == (config, [])
 
 
-def test_other_data_sets_keep_their_protocol():
-    config = resolve(["cub", "c2"]).config
-    assert fit_to_data(config, halves(4), ()) == (config, [])
+def test_published_data_sets_keep_their_protocol():
+    never = pytest.fail  # data that nothing is fitted to are not read, either
+    config = wanted_run(["cub", "c2"], ["data.root=x"], None, never).config
+    assert (config.protocol.folds, config.train.classes_per_batch) == (4, 8)
+
+
+def test_a_data_set_in_python_is_fitted_to(tmp_path):
+    (tmp_path / "mine.py").write_text("class Data: ...")
+    settings = [f"data.name={tmp_path}/mine.py:Data", "model.pretrained=true"]
+    config = wanted_run(["c2"], settings, None, lambda _: halves(4)).config
+    assert (config.protocol.folds, config.train.classes_per_batch) == (2, 2)
 
 
 def test_a_batch_stays_as_large():
@@ -129,6 +146,9 @@ def test_too_few_classes_of_too_few_images_are_refused_in_one_sentence():
         "has too few images to validate on a part of them (2; 4 are needed): add classes or images, or let fewer "
         "classes test with data.test_share."
     )
+    config = resolve(["folder", "c2"]).config
+    with pytest.raises(UserError, match=r"or let fewer classes test\.$"):
+        fit_to_data(config, replace(halves(3, 2), says_what_tests=True), ())
     assert fitted("folder c2", 3, images=4)[0].protocol.folds == 2
     assert fitted("folder c2", 4, images=2)[0].protocol.hold_out == "classes"
 

@@ -39,9 +39,11 @@ def config(
 
     from ccp_dml.config.layers import resolve
     from ccp_dml.config.readers import unread_settings, written_by_user
+    from ccp_dml.config.recipes import refuse_disorder
     from ccp_dml.runs.arguments import complete
 
     named, keys = told_apart(recipes or [])
+    refuse_disorder(named)
     resolved = resolve(named, settings or [])
     completed = complete(resolved.config)
     for sentence in unread_settings([resolved.config], written_by_user(resolved)):

@@ -123,6 +123,20 @@ def check(
         Path | None,
         typer.Option("--root", metavar="DIR", help="Where paths of a table start, if not beside it: data.root."),
     ] = None,
+    split_column: Annotated[
+        str | None,
+        typer.Option(
+            "--split-column",
+            metavar="NAME",
+            help="The column of a table that says train or test, if not split: data.split_column.",
+        ),
+    ] = None,
+    test_share: Annotated[
+        float,
+        typer.Option(
+            "--test-share", metavar="X", min=0, max=0.99, help="The part of the classes that tests: data.test_share."
+        ),
+    ] = 0.5,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a page.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that this program has not written.")] = False,
     as_json: Json = False,
@@ -147,7 +161,7 @@ def check(
 
     target = None if page is None else page_file(page, force=force, option="--html")
     with naming_keys("data"):
-        health = check_data(source, None if root is None else root.expanduser())
+        health = check_data(source, None if root is None else root.expanduser(), split_column, test_share)
     if target is not None:
         write_text(target, health_page(health))
     if as_json:

@@ -1,6 +1,5 @@
 """`ccp doctor`."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -148,9 +147,9 @@ def features() -> list[Finding]:
 def weights() -> list[Finding]:
     """List pretrained weights that need no download."""
     import torch
+    from huggingface_hub.constants import HF_HUB_CACHE  # where timm's downloads go
 
-    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or "~/.cache/huggingface") / "hub")
-    models = sorted(path.name.removeprefix("models--") for path in hub.expanduser().glob("models--*"))
+    models = sorted(path.name.removeprefix("models--") for path in Path(HF_HUB_CACHE).glob("models--*"))
     files = sorted(path.name for path in Path(torch.hub.get_dir()).glob("checkpoints/*"))
     names = [*models, *files]
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -82,12 +82,13 @@ def train(
         raise UserError("--max-restarts needs --processes N; torchrun has an option of the same name.")
     if resume and out_folder is None:
         raise UserError("--resume needs --out DIR, the folder of the run to continue.")
-    given = bool(recipes or settings or seed is not None or final)
     load_data = remember_last(build_data)
-    wanted = wanted_run(recipes or [], settings or [], seed, load_data, final) if given or not resume else None
+    is_named = bool(recipes or final) or not resume
+    wanted = wanted_run(recipes or [], settings or [], seed, load_data, final) if is_named else None
     folder = out_folder or free_folder([f"{final.name}-final"] if final else recipes or ["run"])
     if processes is None or started_together() > 1:
-        return train_in(folder, wanted, resume, load_data, trust_code)
+        changes = [*(settings or []), *([] if seed is None else [f"run.seed={seed}"])]
+        return train_in(folder, wanted or changes, resume, load_data, trust_code)
     arguments = [*(recipes or []), *(part for setting in settings or [] for part in ("--set", setting))]
     arguments += ["--out", str(folder), *([] if seed is None else ["--seed", str(seed)])]
     arguments += [] if final is None else ["--final", str(final)]
@@ -97,7 +98,9 @@ def train(
     return None
 
 
-def train_in(folder: Path, wanted: "WantedRun | None", resume: bool, load_data: "LoadData", trust_code: bool) -> None:
+def train_in(
+    folder: Path, wanted: "WantedRun | list[str]", resume: bool, load_data: "LoadData", trust_code: bool
+) -> None:
     """Train in `folder`, which no other run may use, together with the processes that torchrun has started, if any.
 
     The first process holds the lock and talks. When torchrun starts all of them again because one has died, they go on
@@ -130,12 +133,12 @@ def train_in(folder: Path, wanted: "WantedRun | None", resume: bool, load_data: 
 def train_with(
     processes: "Processes",
     folder: Path,
-    wanted: "WantedRun | None",
+    wanted: "WantedRun | list[str]",
     resume: bool,
     load_data: "LoadData",
     trust_code: bool,
 ) -> None:
-    """Start the run `wanted`, or go on with the one in `folder`."""
+    """Start the run `wanted`, or go on with the one in `folder`, also by settings in place of its own."""
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.records.code_copies import code_of
     from ccp_dml.records.logbook import Logbook, sweep
@@ -147,37 +150,35 @@ def train_with(
             sweep(folder)
         if resume:
             logbook = Logbook.reopen(folder)
-            if logbook.result is not None and wanted is None:
+            if logbook.result is not None and not wanted:
                 if logbook.best_is_intact():
                     err.print(f"{folder} is finished already.", soft_wrap=True)
                     return print_result(folder, logbook.result)
                 lost = f"{logbook.best_file} is lost or damaged, and is written again."
                 err.print(lost, soft_wrap=True)
-            if wanted is None:
-                config = logbook.config_to_resume(trust_code=trust_code)
+            if isinstance(wanted, list):
+                config = logbook.config_to_resume(wanted, trust_code=trust_code)
             else:
                 config = logbook.continue_with(wanted.config, command)
         else:
-            assert wanted is not None
+            assert not isinstance(wanted, list)
             config = wanted.config
             logbook = Logbook.open_new(folder, config, command)
     watcher = ProgressWatcher(err)
-    for note in () if wanted is None else wanted.notes:
+    for note in () if isinstance(wanted, list) else wanted.notes:
         watcher.note(note)
     take_termination_as_interrupt()
+    way_on = f"ccp train --resume --out {quote(str(folder))}{' --trust-code' if code_of(config) else ''}"
     try:
         result = run(config, logbook, watcher, resume=resume, load_data=load_data)
     except KeyboardInterrupt:
         watcher.close()
         begun = logbook.config_file.exists()
-        consent = " --trust-code" if code_of(config) else ""
-        again = f"continue with: ccp train --resume --out {quote(str(folder))}{consent}"
-        way_on = again if begun else "the same command goes on"
-        err.print(f"Interrupted; {way_on}", soft_wrap=True)
+        err.print(f"Interrupted; {f'continue with: {way_on}' if begun else 'the same command goes on'}", soft_wrap=True)
         raise
     except Exception as error:
-        if not isinstance(error, UserError) and logbook.config_file.exists():
-            error.add_note(f"{WAY_ON}ccp train --resume --out {quote(str(folder))}")
+        if not isinstance(error, UserError | NonFiniteError) and logbook.config_file.exists():
+            error.add_note(f"{WAY_ON}{way_on}")
             error.add_note(f"Configuration: {config.as_tables()}")
         raise
     finally:

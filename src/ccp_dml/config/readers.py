@@ -30,7 +30,7 @@ FILES = ("folder", "csv", "cub", "cars196", "sop", "inshop")
 """Data sets that are kept as image files."""
 
 DATASETS = (*FILES, "mnist", "glyphs", "features")
-"""The data sets that are known here. What others read, their authors know."""
+"""The data sets that come with the package."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,15 @@ class Reader:
     remedy: str
 
 
-def of_data(*names: str) -> Reader:
-    """Let only these data sets read a key."""
-    others = set(DATASETS) - set(names)
-    shown = f"the recipes {', '.join(names[:-1])} and {names[-1]} do"
+def of_data(*names: str, own: bool = True) -> Reader:
+    """Let only these data sets read a key, and perhaps those of a user's own."""
+    shown = (
+        f"the recipes {', '.join(names[:-1])} and {names[-1]} do" if len(names) > 1 else f"the recipe {names[0]} does"
+    )
     return Reader(
-        "data", lambda config: config.data.name not in others, f"the data set {{data}} does not read it; {shown}"
+        "data",
+        lambda config: config.data.name in names or (own and config.data.name not in DATASETS),
+        f"the data set {{data}} does not read it; {shown}",
     )
 
 
@@ -72,13 +75,12 @@ READERS: dict[str, Reader] = {
     **read_by("data.root", of_data(*FILES, "mnist")),
     **read_by("data.path", of_data("csv", "features")),
     **read_by("data.resize data.crop data.crop_area data.flip data.turn data.colour", of_data(*FILES)),
-    **read_by("data.reduced_decoding data.skip_broken", of_data(*FILES)),
-    **read_by("data.cached", of_data("cub", "cars196", "sop", "inshop")),
-    **read_by("data.duplicates data.test_share", of_data("folder", "csv")),
+    **read_by("data.reduced_decoding data.skip_broken", of_data(*FILES, own=False)),
+    **read_by("data.cached", of_data("cub", "cars196", "sop", "inshop", own=False)),
+    **read_by("data.duplicates", of_data("folder", "csv", own=False)),
+    **read_by("data.test_share", of_data("folder", "csv", "features")),
     **read_by("data.drop_small_classes", of_data(*FILES, "features")),
-    "data.split_column": Reader(
-        "data", lambda config: config.data.name not in {*DATASETS} - {"csv"}, "only the recipe csv reads a table"
-    ),
+    **read_by("data.split_column", of_data("csv", own=False)),
     "data.views": Reader(
         "model",
         lambda config: config.model.trains_on_features and config.data.augment != "none",
@@ -223,14 +225,21 @@ def _names(config: Config) -> dict[str, str]:
 
 def written_by_user(resolved: Resolved) -> dict[str, str]:
     """List the keys that a person wrote for this very run, with their origins: by `--set`, or in a file of theirs."""
-    written: dict[str, str] = {}
-    for layer in resolved.layers:
-        keys = [key for key, _ in flatten(layer.tables)]
-        if layer.origin.startswith(SETTING):
-            written |= dict.fromkeys(keys, layer.origin)
-        elif layer.origin not in shipped_recipes() and not is_saved_configuration(layer):
-            written |= {key: layer.origin for key in keys if key in READERS and _chooses(keys, READERS[key].choice)}
-    return {key: origin for key, origin in written.items() if resolved.origins.get(key) == origin}
+    keys_of = {layer.origin: [key for key, _ in flatten(layer.tables)] for layer in resolved.layers}
+
+    def is_for_this_run(key: str, origin: str) -> bool:
+        keys = keys_of[origin]
+        is_of_file = key in keys and key in READERS and _chooses(keys, READERS[key].choice)
+        return origin.startswith(SETTING) or is_of_file
+
+    return {key: origin for key, origin in set_by_user(resolved).items() if is_for_this_run(key, origin)}
+
+
+def set_by_user(resolved: Resolved) -> dict[str, str]:
+    """List the keys whose values a person wrote, for this run or for several, with their origins."""
+    shipped = shipped_recipes()
+    own = {one.origin for one in resolved.layers if one.origin not in shipped and not is_saved_configuration(one)}
+    return {key: origin for key, origin in resolved.origins.items() if origin in own}
 
 
 def _chooses(keys: Sequence[str], choice: Choice) -> bool:

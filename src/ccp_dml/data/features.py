@@ -42,10 +42,10 @@ class FeatureRows:
         return tensor_digest([("features", self.features[positions])])
 
 
-def load_features(path: str | Path, *, drop_small_classes: bool = False) -> DataHalves:
+def load_features(path: str | Path, *, drop_small_classes: bool = False, test_share: float = 0.5) -> DataHalves:
     """Read `features` (N, F) float, `labels` (N,) integer or string, and optionally `split` (N,) of train/test.
 
-    Without `split`, the first half of the sorted classes trains. Rows are counted from 0, as numpy does.
+    Without `split`, the last `test_share` of the sorted classes test. Rows are counted from 0, as numpy does.
     """
     path = Path(path).expanduser()
     arrays = _read(path)
@@ -61,8 +61,15 @@ def load_features(path: str | Path, *, drop_small_classes: bool = False) -> Data
                 f"{path} has {len(features)} rows of features but {len(split)} entries of split: "
                 "they must be of equal length"
             )
-    source = FeatureRows(features)
-    return divide(source, labels, split, origin=str(path), item="row", drop_small_classes=drop_small_classes)
+    return divide(
+        FeatureRows(features),
+        labels,
+        split,
+        origin=str(path),
+        item="row",
+        drop_small_classes=drop_small_classes,
+        test_share=test_share,
+    )
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

@@ -102,6 +102,7 @@ class DataHalves:
     test: TestSet
     notes: tuple[str, ...] = ()  # what the user should know about the data: what was left out, and why
     incomplete: tuple[str, ...] = ()  # how a published data set differs from what was published; tables must say so
+    says_what_tests: bool = True  # whether the data say which classes test, not `test_share`
 
     def sets(self) -> list[LabelledSet]:
         """List the training half, and the sides of the test half."""

@@ -13,7 +13,7 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 from ccp_dml.data.features import FeatureRows
 from ccp_dml.data.files.images import ImageReading, picture_of, reason_of
 from ccp_dml.data.labelled import DataHalves, Source
-from ccp_dml.data.splits import SPLITS, divide
+from ccp_dml.data.splits import SPLITS, divide, refuse_share
 from ccp_dml.data.transforms import ImageTransform, apply_seeded
 from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.digests import digest
@@ -87,20 +87,26 @@ def first_of(item: Any) -> Any:
 
 
 def own_halves(
-    data: Any, reading: ImageReading, *, origin: str, import_code: Callable[[], object] = lambda: None
+    data: Any,
+    reading: ImageReading,
+    *,
+    origin: str,
+    import_code: Callable[[], object] = lambda: None,
+    test_share: float = 0.5,
 ) -> DataHalves:
     """Divide a user's data set into halves.
 
     Args:
         data: `DataHalves`, which are taken as they are, or a data set with `len(data)`, `data[i]` (see `OwnImages`; a
             vector of floating-point numbers in place of an image is taken as features), `data.targets`, the label of
-            every item, and optionally `data.split`, "train" or "test" for every item. Without `split`, the
-            first half of the sorted classes trains.
+            every item, and optionally `data.split`, "train" or "test" for every item.
         reading: transforms for its images, and what to do about small classes.
         origin: what messages call it.
         import_code: see `OwnImages`.
+        test_share: without `split`, the part of the sorted classes that tests, the last ones.
     """
     if isinstance(data, DataHalves):
+        refuse_share(origin, "item", test_share)
         return data
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise UserError(f"{origin} is no data set but {type(data).__name__}: it needs __len__ and __getitem__")
@@ -114,7 +120,15 @@ def own_halves(
     else:
         source, item = OwnImages(data, reading.train_transform, reading.eval_transform, origin, import_code), "item"
         source.picture(0)  # raises if it is no image
-    return divide(source, labels, split, origin=origin, item=item, drop_small_classes=reading.drop_small_classes)
+    return divide(
+        source,
+        labels,
+        split,
+        origin=origin,
+        item=item,
+        drop_small_classes=reading.drop_small_classes,
+        test_share=test_share,
+    )
 
 
 def _is_vector(item: Any) -> bool:

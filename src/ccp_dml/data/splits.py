@@ -130,13 +130,13 @@ def divide(
     origin: str,
     item: str = "image",
     drop_small_classes: bool = False,
-    test_share: float | None = None,
+    test_share: float = 0.5,
     notes: Sequence[str] = (),
 ) -> DataHalves:
     """Divide a source's items into halves by their `labels` (N,) and `splits` (N,), each "train" or "test".
 
     Without `splits`, the first of the sorted classes train, and the last `test_share` of them test; with a share of 0,
-    nothing does. None: half of them, and no setting can change that. `origin` names the data in errors.
+    nothing does. `origin` names the data in errors.
     A training class of one item cannot be learned from: it is an error, or left out with `drop_small_classes`. A test
     class of one item stays, as a wrong answer for others.
     """
@@ -146,12 +146,11 @@ def divide(
     for name in dict.fromkeys(labels):
         if not _is_text(name):
             raise UserError(f"{origin} has a class whose name is not valid UTF-8 ({name!a}): rename it")
-    if splits is not None and test_share not in (None, 0.5):
-        raise UserError(
-            f"{origin} says itself which {item}s test, so that `test_share`={test_share:g} has no effect: leave it out"
-        )
-    can_all_train = splits is None and bool(test_share) and sum(size > 1 for size in Counter(labels).values()) > 1
-    splits = splits if splits is not None else _halved(labels, origin, 0.5 if test_share is None else test_share)
+    is_given = splits is not None
+    if is_given:
+        refuse_share(origin, item, test_share)
+    can_all_train = not is_given and test_share > 0 and sum(size > 1 for size in Counter(labels).values()) > 1
+    splits = splits if splits is not None else _halved(labels, origin, test_share)
     names = {half: [n for n, split in zip(labels, splits, strict=True) if split == half] for half in SPLITS}
     train_sizes, test_sizes = Counter(names["train"]), Counter(names["test"])
 
@@ -185,7 +184,15 @@ def divide(
         )
     train = _of_split(source, labels, splits, "train", train_classes)
     test = _of_split(source, labels, splits, "test", test_classes)
-    return DataHalves(train, TestSet(test), tuple(notes))
+    return DataHalves(train, TestSet(test), tuple(notes), says_what_tests=is_given)
+
+
+def refuse_share(origin: str, item: str, test_share: float) -> None:
+    """Raise if a share of the classes should test, but the data set says itself what does."""
+    if test_share != 0.5:
+        raise UserError(
+            f"{origin} says itself which {item}s test, so that `test_share`={test_share:g} has no effect: leave it out"
+        )
 
 
 def _is_text(name: str) -> bool:

@@ -58,7 +58,11 @@ def alone_in(folder: Path, patience_seconds: float = 0.0) -> Iterator[None]:
         file.touch()
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror}); give --out another folder.") from None
-    with lock(file, f"{folder} is being trained by another process; wait for it to end.", patience_seconds):
+    with lock(
+        file,
+        f"{folder} is being trained by another process; wait for it to end, or give --out another folder.",
+        patience_seconds,
+    ):
         try:
             yield
         finally:

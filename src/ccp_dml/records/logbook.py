@@ -17,7 +17,9 @@ from typing import Any
 import tomli_w
 import torch
 
-from ccp_dml.config.layers import differing, parse_settings, resolve, values_of
+from ccp_dml.config.layers import SETTING, differing, parse_settings, resolve, values_of
+from ccp_dml.config.readers import refuse_unread
+from ccp_dml.config.recipes import recipe_label
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
@@ -154,7 +156,7 @@ class Logbook:
         forget_checksums(self.folder)
         if self.new_config is not None:
             after = values_of(self.new_config)
-            if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE)):
+            if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS | WHERE_FILES_ARE)):
                 self.result_file.unlink(missing_ok=True)  # else the longer run would look finished when it is killed
             if self.new_command is not None:  # the first one would repeat a shorter run
                 found = read_json(self.environment_file) or {}
@@ -208,12 +210,19 @@ class Logbook:
             )
         return config
 
-    def config_to_resume(self, *, trust_code: bool) -> Config:
+    def config_to_resume(self, settings: Sequence[str] = (), *, trust_code: bool = False) -> Config:
         """Read the configuration to go on with; code of the user's own runs as it was copied, and with consent only.
 
-        A file that is still where it was, but changed, is refused: a user who resumes may mean the one or the other.
+        `settings` take the place of the run's own. A file of code that is still where it was, but changed, is refused:
+        a user who resumes may mean the one or the other.
         """
-        config = self.config()
+        config = resolve([str(self.config_file)], settings).config
+        if config != self.config():  # not when a command that changed something is repeated
+            refuse_unread([config], {key: f"{SETTING}{key}" for key in parse_settings(settings)})
+            self.refuse_other_settings(config)
+            began_with = shlex.split((read_json(self.environment_file) or {}).get("command", ""))
+            self.new_config = config
+            self.new_command = [*began_with, *(part for one in settings for part in ("--set", one))]
         resumed = self.with_code(config, tuple(code_copies.GROUPS), trust_code=trust_code)
         code_copies.refuse_changed_code(self.folder, config, self.code_digests(), if_there=True)
         return resumed
@@ -253,10 +262,17 @@ class Logbook:
 
         `command`, where it is given, is from then on what repeats the run.
         """
-        began_with = self.config()
-        before, after = values_of(began_with), values_of(wanted)
         self.refuse_other_code(wanted)
-        changes = differing(before, after, but_for=MAY_CHANGE | WHERE_DATA_ARE)
+        self.refuse_other_settings(wanted)
+        self.new_config, self.new_command = wanted, command
+        return wanted
+
+    def refuse_other_settings(self, wanted: Config) -> None:
+        """Raise if `wanted` differs from what the run began with in a setting that a resumed run may not change."""
+        before, after = values_of(self.config()), values_of(wanted)
+        is_pinned = wanted.model.freeze_backbone and wanted.model.trains_on_features  # all weights of the backbone
+        files = WHERE_FILES_ARE if is_pinned else WHERE_DATA_ARE
+        changes = differing(before, after, but_for=MAY_CHANGE | files)
         for key, old, new in sorted(changes, key=lambda change: change[0] not in WHAT_IS_TRAINED):
             if key in code_copies.GROUPS and code_copies.same_class(old, new):
                 continue  # the file has moved
@@ -264,8 +280,6 @@ class Logbook:
                 f"{self.folder} was started with {key} = {old!r}, not {new!r}; resume it with its own settings (only "
                 "--resume and --out), or start another run."
             )
-        self.new_config, self.new_command = wanted, command
-        return wanted
 
     def require_ownership(self) -> None:
         """Raise if the run was given to another machine meanwhile: nothing may be written any more."""
@@ -399,7 +413,7 @@ def installed(name: str) -> str | None:
 
 def free_folder(recipes: Sequence[str]) -> Path:
     """Choose a folder when the user names none: `runs/glyphs-c2-ccp`, or the first free name after it."""
-    name = "-".join(Path(recipe).stem if recipe.endswith(".toml") else recipe for recipe in recipes)
+    name = "-".join(map(recipe_label, recipes))
     candidates = (Path("runs") / (name if turn == 1 else f"{name}-{turn}") for turn in count(1))
     return next(folder for folder in candidates if not folder.exists())
 

@@ -119,7 +119,8 @@ def few_validation_classes(case: Case) -> Advice | None:
     key, others = case.data_key(), ""
     folds = int(classes + (learned or 0)) // (FEW_CLASSES + 1)
     share = number(case.settings.get("data.test_share"))
-    if case.settings.get("data.name") in ("folder", "csv") and share is not None and share > SMALL_SHARE:
+    has_given_split = case.outline.get("says_what_tests", case.settings.get("data.name") not in ("folder", "csv"))
+    if not has_given_split and share is not None and share > SMALL_SHARE:
         key, others = "data.test_share", f", or let fewer of them test with data.test_share={SMALL_SHARE}"
     elif folds >= 2:
         key, others = "protocol.folds", f", or let more of them validate with protocol.folds={folds}"

@@ -7,6 +7,7 @@ import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, ValidationError, create_model
@@ -98,16 +99,30 @@ def construct_own(
     filled: Mapping[str, Any] | None = None,
     base: type | None = None,
 ) -> Any:
-    """Construct the class behind `name` with the arguments `given`, and with what of `filled` its signature asks for.
+    """Construct the class behind `name` with the arguments `given` and `filled`; its signature must have all of them.
 
-    An argument that the configuration gives wins over one that the run would fill in.
+    An argument that the configuration gives wins over one that is filled in.
     """
     constructor = own_code.load(name, group, base)
     parameters = settable(constructor)
-    fills = {key: value for key, value in (filled or {}).items() if key in parameters and key not in given}
+    fills = {key: value for key, value in (filled or {}).items() if key not in given}
+    for key in fills.keys() - parameters.keys():
+        setting = prefix.removesuffix("args.") + key
+        raise UserError(f"{setting} is set, but the {noun} {name!r} has no argument `{key}`: leave it out.")
     left = {key: one for key, one in parameters.items() if key not in fills}
-    checked = checked_against(name, left, given, prefix, noun)
-    return call_own(name, group, constructor, {key: checked[key] for key in given} | fills)
+    checked = checked_against(name, left, as_paths(given, parameters), prefix, noun)
+    return call_own(name, group, constructor, {key: checked[key] for key in given} | as_paths(fills, parameters))
+
+
+def as_paths(given: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """Make paths of texts where a signature asks for paths, which no configuration can hold."""
+
+    def wants_path(key: str) -> bool:
+        annotation = parameters[key].annotation if key in parameters else None
+        kinds = typing.get_args(annotation) or (annotation,)
+        return Path in kinds and str not in kinds
+
+    return {key: Path(value) if isinstance(value, str) and wants_path(key) else value for key, value in given.items()}
 
 
 def call_own(name: str, group: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

@@ -208,8 +208,8 @@ class TrainingRun:
             best = self.projections.run()
         except NonFiniteError as error:
             raise NonFiniteError(
-                f"{error} Try a smaller optim.lr or run.precision=32-true, and look for broken inputs; the checkpoint "
-                "of the last evaluation is intact."
+                f"{error} Try a smaller optim.lr or run.precision=32-true in another run, and look for broken inputs; "
+                "--resume would come to the same step again."
             ) from None
         finally:
             self.batches.close()

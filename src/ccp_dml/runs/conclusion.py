@@ -13,7 +13,9 @@ import torch
 
 from ccp_dml.config.layers import naming_keys
 from ccp_dml.config.schema import Config
+from ccp_dml.data.files.images import find_broken
 from ccp_dml.data.labelled import LabelledSet, Parts, TestSet
+from ccp_dml.errors import UserError, listing
 from ccp_dml.evaluation import SCORES
 from ccp_dml.foundation.files import write_json
 from ccp_dml.models.embedder import Embedder
@@ -30,6 +32,7 @@ from ccp_dml.runs.illustrations.confusion import build_confusion
 from ccp_dml.runs.illustrations.gallery import build_gallery
 from ccp_dml.runs.illustrations.pictures import contact_sheet
 from ccp_dml.runs.scoring import embed_test, score_embeddings, score_raw
+from ccp_dml.runs.start import OWN_DATA
 
 
 def finish_run(
@@ -130,13 +133,15 @@ def rehearse_end(config: Config, parts: Parts) -> None:
     """Go through the end of a run with an untrained network and a few items; raise what would be raised then.
 
     A head on frozen features cannot embed the test half's images: validation features stand in for them, and a few of
-    the images are only loaded.
+    the images are only loaded. Where more than a head trains, for hours, all test files of one's own are read.
     """
     learned = few_of_test(TestSet(parts.learned)).queries
     few = Parts(learned, few_of_test(parts.validation), few_of_test(parts.test))
     if config.model.trains_on_features:
         few.test.queries.load(torch.arange(len(few.test.queries)))
         few = Parts(few.learned, few.validation, few.validation)
+    if config.data.name in OWN_DATA and not (config.data.skip_broken or config.model.freeze_backbone):
+        refuse_broken(parts.test)
     config = config.with_values(run={"workers": 0}, model={"head_init": "xavier"})  # a few items are too few for a PCA
     network = build_network(trained_part(config.model), few.learned, config.run.seed)
     network.to(evaluation_device(config))
@@ -148,6 +153,20 @@ def rehearse_end(config: Config, parts: Parts) -> None:
         logbook.begin()
         logbook.record(row)
         finish_run(config, logbook, network, few, few.test, embed_test(config, network, few.test), facts)
+
+
+def refuse_broken(test: TestSet) -> None:
+    """Raise if image files of the test half cannot be read.
+
+    At the end, it would be too late to leave them out: a run is not continued with other data than it began with.
+    """
+    paths = [side.source.paths[row] for side in test.sides() for row in side.positions.tolist()]  # type: ignore[attr-defined]
+    if broken := find_broken(paths):
+        names = listing([f"{paths[index]} ({reason})" for index, reason in broken.items()])
+        raise UserError(
+            f"{len(broken):,} of {len(paths):,} test images cannot be read: {names}; repair or remove them, or set "
+            "`skip_broken`=true to leave out such files."
+        )
 
 
 def few_of_test(test: TestSet) -> TestSet:

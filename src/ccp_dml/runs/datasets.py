@@ -160,7 +160,7 @@ def _with_duplicates_told(halves: DataHalves, data: DataConfig) -> DataHalves:
 
 def _features(data: DataConfig) -> DataHalves:
     path = _given(data, "path", "an .npz file with features and labels")
-    return load_features(path, drop_small_classes=data.drop_small_classes)
+    return load_features(path, drop_small_classes=data.drop_small_classes, test_share=data.test_share)
 
 
 def _images(data: DataConfig) -> DataHalves:
@@ -169,11 +169,11 @@ def _images(data: DataConfig) -> DataHalves:
 
 
 def _own(data: DataConfig) -> DataHalves:
-    """Build a data set of the user's own; `root` and `path` go to its constructor where it asks for them."""
+    """Build a data set of the user's own; `root` and `path`, where they are set, go to its constructor."""
     filled = {key: value for key in ("root", "path") if (value := getattr(data, key)) is not None}
     built = construct_own(data.name, own_code.DATASETS, dict(data.args), "data.args.", "data set", filled=filled)
     import_code = partial(own_code.load, data.name, own_code.DATASETS)
-    return own_halves(built, _reading(data), origin=data.name, import_code=import_code)
+    return own_halves(built, _reading(data), origin=data.name, import_code=import_code, test_share=data.test_share)
 
 
 def _refuse_arguments(data: DataConfig) -> None:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Literal
 
 from ccp_dml.config.layers import SETTING, Resolved, parse_settings, resolve, values_of
-from ccp_dml.config.readers import refuse_unread, written_by_user
+from ccp_dml.config.readers import refuse_unread, set_by_user, written_by_user
 from ccp_dml.config.recipes import refuse_disorder, shipped_recipes
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.data.files.health import short_side
@@ -60,14 +60,13 @@ def wanted_run(
         return WantedRun(complete(final_config(final, recipes, settings, seed)))
     resolved = resolve(recipes, settings, seed)
     refuse_without_data(resolved, recipes, settings)
-    written = written_by_user(resolved)
     config = complete(resolved.config)
-    refuse_unread([config], written)
+    refuse_unread([config], written_by_user(resolved))
     refuse_without_mode(resolved)
     config = config.model_copy(update={"data": with_sizes(config.data)})
     notes = [method_note(resolved)]
-    if config.data.name in FITTED:
-        config, fitted = fit_to_data(config, load_data(config.data), written)
+    if config.data.name in FITTED or own_code.is_own(config.data.name, own_code.DATASETS):
+        config, fitted = fit_to_data(config, load_data(config.data), set_by_user(resolved))
         notes += fitted
     return WantedRun(config, tuple(filter(None, notes)))
 
@@ -76,7 +75,7 @@ def refuse_without_data(resolved: Resolved, recipes: Sequence[str], settings: Se
     """Raise unless a recipe or setting names the data set: nobody's photos are read by chance."""
     if "data.name" in resolved.origins:
         return
-    written = written_by_user(resolved)
+    written = set_by_user(resolved)
     root_or_path = {"data.root": "folder", "data.path": "csv"}
     data = next((name for key, name in root_or_path.items() if key in written), "glyphs")
     options = [part for setting in settings for part in ("--set", setting)]
@@ -115,7 +114,7 @@ def refuse_without_mode(resolved: Resolved) -> None:
 
 
 FITTED = ("folder", "csv", "features")
-"""One's own data; published data sets keep their protocols."""
+"""Recipes of one's own data, which are fitted to, as data sets in Python are; others keep their protocols."""
 
 
 def fit_to_data(config: Config, halves: DataHalves, written: Collection[str]) -> tuple[Config, list[str]]:
@@ -123,9 +122,9 @@ def fit_to_data(config: Config, halves: DataHalves, written: Collection[str]) ->
 
     Keys in `written` were set by a person and stay: if they do not fit, training refuses them.
     """
-    if config.data.name not in FITTED or config.protocol.select_on == "test" or config.protocol.hold_out == "nothing":
+    if config.protocol.select_on == "test" or config.protocol.hold_out == "nothing":
         return config, []
-    changes = fitting_folds(config, halves.train, written)
+    changes = fitting_folds(config, halves, written)
     protocol = config.protocol.model_copy(update=changes)
     learned = learned_classes(protocol.hold_out, protocol.fold, protocol.folds, halves.train)
     batch = fitting_batch(config, learned, written)
@@ -138,11 +137,12 @@ def fit_to_data(config: Config, halves: DataHalves, written: Collection[str]) ->
     return fitted, [f"Fitted to {len(halves.train.class_names)} training classes: {values}."]
 
 
-def fitting_folds(config: Config, train: LabelledSet, written: Collection[str]) -> dict[str, object]:
+def fitting_folds(config: Config, halves: DataHalves, written: Collection[str]) -> dict[str, object]:
     """Choose as many folds as the classes allow, or let images validate if they allow none."""
+    train, says_what_tests = halves.train, halves.says_what_tests
     protocol, classes = config.protocol, len(train.class_names)
-    if {"protocol.folds", "protocol.fold"} & set(written):
-        return {}
+    if protocol.fold > 0 or {"protocol.folds", "protocol.fold"} & set(written):
+        return {}  # with fewer folds, another part of the classes would validate, or none
     if protocol.hold_out == "classes" and classes >= LEAST_CLASSES:
         return {"folds": classes // 2} if classes < 2 * protocol.folds else {}
     if protocol.hold_out == "classes" and "protocol.hold_out" in written:
@@ -150,11 +150,11 @@ def fitting_folds(config: Config, train: LabelledSet, written: Collection[str]) 
     smallest = int(train.labels.bincount().min())
     if smallest < LEAST_IMAGES:
         name = train.class_names[int(train.labels.bincount().argmin())]
-        division = "the array `split`" if config.data.name == "features" else "data.test_share"
         raise UserError(
             f"{classes} training classes are too few to learn from some and validate on others ({LEAST_CLASSES} are "
             f"needed), and class {name} has too few images to validate on a part of them ({smallest}; {LEAST_IMAGES} "
-            f"are needed): add classes or images, or let fewer classes test with {division}."
+            f"are needed): add classes or images, or let fewer classes test"
+            f"{'' if says_what_tests else ' with data.test_share'}."
         )
     folds = min(protocol.folds, smallest // 2)
     hold_out = {} if protocol.hold_out == "images" else {"hold_out": "images"}
@@ -255,6 +255,7 @@ class Outline:
     image_side: int | None  # the short side of a typical image file, in pixels; None: there are none
     sentence: str
     incomplete: tuple[str, ...] = ()  # how a published data set differs from what was published
+    says_what_tests: bool = True  # whether the data say which classes test, not data.test_share
 
 
 def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation: TestSet) -> Outline:
@@ -280,6 +281,7 @@ def outline(config: Config, halves: DataHalves, learned: LabelledSet, validation
         image_side=side,
         sentence="; ".join(said) + ".",
         incomplete=halves.incomplete,
+        says_what_tests=halves.says_what_tests,
     )
 
 

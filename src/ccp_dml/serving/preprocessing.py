@@ -1,6 +1,5 @@
 """How an item becomes a network input: part of the model, because other preprocessing gives other vectors."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from ccp_dml.config.schema import DataConfig
-from ccp_dml.data.files.images import FORMATS, decode_pixels, picture_of, pixels_of, reason_of
+from ccp_dml.data.files.images import decode_pixels, picture_of, pixels_of, reason_of
 from ccp_dml.data.glyph_drawing import SIDE as GLYPH_SIDE
 from ccp_dml.data.transforms import ImageTransform, eval_transform
 from ccp_dml.errors import UserError
@@ -64,9 +63,7 @@ class GreyPreprocessing:
         return grey.expand(3, -1, -1)
 
     def load(self, item: Any) -> Tensor:
-        return self.transform(
-            picture_of(Image.open(io.BytesIO(item), formats=FORMATS) if isinstance(item, bytes) else item)
-        )
+        return self.transform(picture_of(item))
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,27 @@ def test_a_table_is_looked_over_too(image_folder, tmp_path, name, mark):
         check_data(image_folder, root=tmp_path)
 
 
+def test_halves_are_those_of_a_training_with_the_same_share(image_folder):
+    shutil.copy(image_folder / "class_00" / "1.png", image_folder / "class_11" / "copy.png")
+    assert len(check_data(image_folder).leaked) == 1
+    health = check_data(image_folder, test_share=0.25)
+    assert (health.halves["train"].classes, health.halves["test"].classes) == (12, 4)
+    assert health.leaked == []
+    assert check_data(image_folder, test_share=0).halves["test"].images == 0
+
+
+def test_another_column_may_say_what_tests(image_folder, tmp_path):
+    table = tmp_path / "table.csv"
+    rows = [
+        f"{path},{path.parent.name},{'test' if path.stem in '34' else 'train'}" for path in image_folder.rglob("*.png")
+    ]
+    table.write_text("\n".join(["path,label,part", *rows]))
+    health = check_data(table, split_column="part")
+    assert (health.halves["train"].images, health.halves["test"].images) == (48, 32)
+    with pytest.raises(UserError, match=r"^--split-column part is a column of a table"):
+        check_data(image_folder, split_column="part")
+
+
 def test_anything_else_is_refused(tmp_path):
     (tmp_path / "x.txt").write_text("")
     for name in ("x.txt", "none"):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
@@ -109,6 +111,20 @@ def test_interrupted_cache_goes_on_and_is_not_used_before_it_is_whole(birds, mon
     assert len(resumed) == 7
     assert not set(resumed) & set(stored)
     assert through_cache(read_cub(birds), birds, 32).missing == []
+
+
+@pytest.mark.parametrize("as_pixels", [False, True])
+def test_images_that_were_missing_are_added_to_the_cache_once_they_are_there(birds, as_pixels):
+    whole, late = read_cub(birds), birds / NAMES[2] / "1.jpg"
+    content = late.read_bytes()
+    late.unlink()
+    folder = build_cache(replace(whole), birds, 32, silent, as_pixels=as_pixels)  # which looks at the files anew
+    assert [path.name.split(".")[0] for path in through_cache(whole, birds, 32).missing] == ["1"]
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.*") if path.is_file()}
+    late.write_bytes(content)
+    build_cache(replace(whole), birds, 32, silent, as_pixels=as_pixels)
+    assert through_cache(whole, birds, 32).missing == []
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "those that are there stay"
 
 
 def test_unreadable_image_is_named(birds):

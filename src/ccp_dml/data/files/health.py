@@ -97,19 +97,24 @@ class DataHealth:
         return [one.sentence for one in self.findings if one.spoils_results]
 
 
-def check_data(source: Path, root: Path | None = None) -> DataHealth:
+def check_data(
+    source: Path, root: Path | None = None, split_column: str | None = None, test_share: float = 0.5
+) -> DataHealth:
     """Look over a folder with a subfolder per class, or a table, whose relative paths start at `root` if it is given.
 
-    See `load_folder` and `load_csv`.
+    See `load_folder` and `load_csv`, also for what divides the images into halves.
     """
     source = source.expanduser()
     reading = ImageReading(_not_asked_for, _not_asked_for, drop_small_classes=True)
     if source.is_file() and source.suffix.lower() in TABLES:
-        halves = load_csv(source, reading, root=root, keep_missing=True)
+        column = split_column or "split"
+        halves = load_csv(source, reading, root=root, keep_missing=True, test_share=test_share, split_column=column)
     elif root is not None:
         raise UserError(f"--root {root} is for the paths of a table, and {source} is none: leave it out.")
+    elif split_column is not None:
+        raise UserError(f"--split-column {split_column} is a column of a table, and {source} is none: leave it out.")
     elif source.is_dir():
-        halves = load_folder(source, reading)
+        halves = load_folder(source, reading, test_share)
     else:
         raise UserError(f"{source} is neither a folder with a subfolder per class nor a table ({' or '.join(TABLES)}).")
     return health_of(halves, str(source))

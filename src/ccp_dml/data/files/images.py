@@ -232,9 +232,12 @@ def as_rgb(image: Image.Image) -> Image.Image:
 
 
 def picture_of(item: Any) -> Image.Image:
-    """Turn a path, a PIL image or a uint8 array (H, W) or (H, W, 3) into an upright RGB image."""
+    """Turn a path, the bytes of a file, a PIL image or a uint8 array (H, W) or (H, W, 3) into an upright RGB image."""
     if isinstance(item, str | Path):
         return decode(Path(item).expanduser())
+    if isinstance(item, bytes):
+        with Image.open(io.BytesIO(item), formats=FORMATS) as image:
+            return upright_rgb(image)
     if isinstance(item, Image.Image):
         return as_rgb(ImageOps.exif_transpose(item))
     if isinstance(item, np.ndarray):
@@ -245,6 +248,11 @@ def picture_of(item: Any) -> Image.Image:
         if 0 in item.shape:
             raise ValueError(f"the array is empty: {item.shape}")
         return as_rgb(Image.fromarray(item))
+    if isinstance(item, Tensor):
+        raise ValueError(
+            f"it is a tensor {tuple(item.shape)}; give the image before ToTensor() or another transform: a path, a PIL "
+            "image or a uint8 array (height, width, 3)"
+        )
     raise ValueError(
         f"an image is a path, a PIL image, a uint8 array or the bytes of a file, not {type(item).__name__}"
     )

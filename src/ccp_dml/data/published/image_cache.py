@@ -35,27 +35,28 @@ def build_cache(
     """Store every image with a short side of at most `side` below `root/cached-SIDE`, and return that folder.
 
     Images are stored as JPEG files, or `as_pixels` as PPM files below `root/cached-SIDE-pixels`. The folder has a name
-    that ends in `.part` until it is complete; if that is interrupted, the next call goes on. `report` is told how many
-    images are done, of how many.
+    that ends in `.part` until it is complete; if that is interrupted, the next call goes on. Images that the data set
+    lacks are left out, and added by a call that finds them. `report` is told how many images are done, of how many.
     """
     folder = cache_folder(root, side, as_pixels=as_pixels)
-    if folder.is_dir():
-        return folder
     scratch = folder.with_name(f".{folder.name}.part")
+    place = folder if folder.is_dir() else scratch
 
     def store(path: Path) -> None:
-        target = scratch / _name(path, inventory.base, as_pixels)
+        target = place / _name(path, inventory.base, as_pixels)
         if not target.exists():
             _store(path, target, side, as_pixels)
 
-    paths = [entry.path for entry in inventory.entries]
+    missing = set(inventory.missing)
+    paths = [entry.path for entry in inventory.entries if entry.path not in missing]
     threads = ThreadPoolExecutor(usable_cores())  # Pillow works outside Python's lock
     try:
         for done, _ in enumerate(threads.map(store, paths), start=1):
             report(done, len(paths))
     finally:
         threads.shutdown(cancel_futures=True)  # after Ctrl-C, nobody wants to wait for the rest
-    os.rename(scratch, folder)
+    if place == scratch:
+        os.rename(scratch, folder)
     return folder
 
 
