@@ -1,7 +1,10 @@
 """An index in the real embedded engine: the same results, uploads that go on, and addresses that are wrong."""
 
+import shutil
+
 import numpy as np
 import pytest
+from support.pictures import write_picture, write_pictures
 
 from ccp_dml.errors import UserError
 from ccp_dml.serving.listed_images import list_images
@@ -105,6 +108,21 @@ def test_a_second_push_sends_only_what_changed(described, address, pictures, mod
     index = SearchIndex.open(described)
     query = index.vectors_of(index.ids[:1].tolist())
     assert gallery.search(query, 30) == index.search(query, 30)
+    gallery.close()
+
+
+def test_an_index_that_was_made_anew_sends_images_that_have_changed(address, tmp_path, model):
+    pictures, folder = write_pictures(tmp_path / "pictures"), tmp_path / "colours.index"
+    add_images(folder, model, pictures, list_images([pictures]))
+    push(SearchIndex.open(folder), address)
+    shutil.rmtree(folder)
+    write_picture(pictures / "red" / "0.png", (10, 10, 240), 7)  # another picture, of the same name and id
+    add_images(folder, model, pictures, list_images([pictures]))
+    index = SearchIndex.open(folder)
+    assert sent_and_deleted(push(index, address)) == (1, 0)
+    gallery = open_gallery(address)
+    query = index.vectors_of([1])
+    assert gallery.search(query, 24) == index.search(query, 24)
     gallery.close()
 
 
