@@ -100,8 +100,10 @@ def build(
     if network.transform is None:
         raise UserError(f"{model} was trained on vectors, not on images; index images with a run that was.")
     stored = [read_vectors(Path(given), network) for given in images if given.endswith(".npz")]
-    # What a file of vectors knew is older than what is listed now, which wins.
-    listed = each_once([*(image for vectors in stored for image in vectors.images), *listed])
+    older = {image.path: image for image in each_once(image for vectors in stored for image in vectors.images)}
+    # What is listed now, labels included, wins over what a file of vectors knew.
+    newer = {image.path: older.get(image.path, image).amended(image) for image in listed}
+    listed = list((older | newer).values())
     known = {path: entry for vectors in stored for path, entry in vectors.by_path().items()}
     _warn_of_unlabelled(images, listed)
     with counting_images("embedding", f"{folder} is as it was before, and ") as progress:
