@@ -12,6 +12,7 @@ from ccp_dml.serving.search import vector_engine
 from ccp_dml.serving.search.index import SearchIndex
 from ccp_dml.serving.search.index_writer import add_images, remove_images
 from ccp_dml.serving.search.vector_engine import Address, MilvusGallery, Pushed, is_address, open_gallery, push
+from ccp_dml.serving.web.index_overview import LABELLED
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -55,6 +56,7 @@ WHERE = [
     "class in ('red', 'blue', 7)",
     "label = 3",
     "label in (3, 'green')",
+    LABELLED,
     f"year in (2001, 2004, 'x', {', '.join(map(str, range(3000, 5000)))})",
 ]
 
@@ -89,6 +91,21 @@ def test_the_engine_knows_what_the_index_knows(opened):
         assert np.array_equal(ours.ids, theirs.ids)
         assert ours.labels == theirs.labels
         assert np.array_equal(ours.vectors, theirs.vectors)
+
+
+def test_the_engine_tells_images_without_a_label(address, tmp_path, pictures, model):
+    folder = tmp_path / "some.index"
+    add_images(folder, model, pictures, list_images([pictures / "red"]))
+    (pictures / "list.csv").write_text("path,label\nred/3.png,crimson\n")
+    add_images(folder, model, pictures, list_images([pictures / "list.csv"]))
+    index = SearchIndex.open(folder)
+    push(index, address)
+    gallery = open_gallery(address)
+    query = index.vectors_of([1])
+    assert gallery.search(query, 6) == index.search(query, 6)
+    assert gallery.search(query, 6, LABELLED) == index.search(query, 6, LABELLED)
+    assert [hit.item.label for hit in gallery.search(query, 6, LABELLED)[0]] == ["crimson"]
+    gallery.close()
 
 
 def sent_and_deleted(done):

@@ -285,7 +285,7 @@ async function showConfusions() {
   if (get("confused-text").textContent) return;
   try {
     const found = await ask("/index/confusions");
-    if (found.right === null) return (get("confused-text").textContent = "The images have no labels, so that nothing is known about confusions.");
+    if (found.right === null) return (get("confused-text").textContent = "No two images have the same label, so that nothing is known about confusions.");
     const percent = (100 * found.right).toFixed(1);
     get("confused-text").textContent =
       `For ${percent} % of ${found.queries.toLocaleString("en")} images the nearest other image is of the same class. ` +
