@@ -240,6 +240,18 @@ def test_filters_narrow_the_results(open_page, index, query):
     assert "cannot be read" in page.locator("#message").inner_text()
 
 
+def test_a_condition_that_nothing_fits_says_why(open_page, query):
+    page = open_page()
+    send(page, query)
+    searched(page)
+    page.locator("#where").fill("year = '2000'")
+    page.locator("#where").press("Enter")
+    until(
+        page, "document.querySelector('#message').textContent.startsWith('No image fits these conditions. `year` is')"
+    )
+    assert page.locator("#results .card").count() == 0
+
+
 def test_no_filter_is_offered_that_a_condition_cannot_say(open_page, index, monkeypatch):
     labels = {"red": 8, "two\nlines": 8}
     values = {"place": ["far_north", "two\nlines"], "a`b": ["x"], "note": ["one\ttab"]}

@@ -123,7 +123,7 @@ def _app_of(
     from ccp_dml.serving.stored_model import load
     from ccp_dml.serving.web.server import make_app
 
-    hosts: list[str] | None = [*LOOPBACK, "[::1]"] if host in LOOPBACK else None
+    hosts: list[str] | None = ["127.0.0.1", "localhost", "[::1]"] if host in LOOPBACK else None
     path = Path(what).expanduser()
     if is_index(path) or is_address(what):
         opened = open_index(what, model, device, settings=settings or [], trust_code=trust_code)

@@ -4,7 +4,7 @@ import { IndexMap } from "./map.js";
 
 const get = (id) => document.getElementById(id);
 const EMPTY = "This index is empty: add images with `ccp index`, and reload this page.";
-const state = { facts: null, query: null, pictures: [], results: [], map: null, mapped: null, search: 0 };
+const state = { facts: null, query: null, pictures: [], results: [], notes: [], map: null, mapped: null, search: 0 };
 
 function make(tag, classes = "", text = null) {
   const element = document.createElement(tag);
@@ -77,6 +77,7 @@ async function search() {
     warn(answer.warning);
     state.results = answer.results;
     state.conditions = conditions;
+    state.notes = answer.notes;
     if (answer.query) {
       get("truth").value = answer.query.label ?? "";
       get("query-name").textContent = [answer.query.label, answer.query.path].filter(Boolean).join(" · ");
@@ -164,7 +165,7 @@ function showResults() {
     item.dataset.distance = result.distance;
     list.append(item);
   }
-  if (state.query && !state.results.length) say(state.facts.count ? "No image fits these conditions." : EMPTY);
+  if (state.query && !state.results.length) say(state.facts.count ? ["No image fits these conditions.", ...state.notes].join(" ") : EMPTY);
   drawLine();
 }
 
