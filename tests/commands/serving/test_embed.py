@@ -50,7 +50,7 @@ def test_what_was_skipped_is_named(photo_run, photos, tmp_path, capsys):
     assert "text.jpg (not an image)" in capsys.readouterr().err
     assert main([*arguments, "--skip-broken"]) == 0
     shown = capsys.readouterr().out
-    assert "Left out 1 images" in shown
+    assert "Left out 1 image:" in shown
     assert "5 vectors" in shown
 
 

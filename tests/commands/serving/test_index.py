@@ -223,6 +223,7 @@ def test_an_index_that_is_too_small_by_now_says_that_search_is_exact(photo_run, 
         (["push", "{birds}", "nowhere"], "nowhere is no address"),
         (["refresh", "{tmp}/nothing"], "There is no index"),
         (["remove", "{birds}"], "Say what to remove"),
+        (["refres", "{birds}"], "There is no model refres; did you mean `ccp index refresh`?"),
     ],
 )
 def test_mistakes_end_in_a_sentence(birds, photo_run, photos, tmp_path, capsys, arguments, message):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +38,9 @@ class WithDefault(Group):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("help", "--help", "-h"):
+            meant = get_close_matches(args[0], self.commands, 1)
+            if meant and not os.path.exists(args[0]):
+                raise UserError(f"There is no model {args[0]}; did you mean `ccp index {meant[0]}`?")
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
 
