@@ -40,8 +40,13 @@ class ApproximateIndex:
 
 
 def kind_for(count: int, asked: Kind | None, had: Kind | None) -> Kind | None:
-    """Choose how `count` vectors are searched: as is asked for, or as they were; of too few, exactly."""
+    """Choose how `count` vectors are searched: as is asked for, or as they were; of too few, exactly.
+
+    What cannot be done, for too few images or for want of faiss, is a UserError.
+    """
     if count >= LEAST_VECTORS:
+        if asked or had:
+            _faiss()
         return asked or had
     if asked is not None:
         raise UserError(f"--approximate is for large indexes; this one has {count:,} images. Leave the option out.")
