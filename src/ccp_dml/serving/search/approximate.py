@@ -8,7 +8,7 @@ import numpy as np
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.serving.search.gallery import exact_nearest
-from ccp_dml.serving.search.index_store import Approximation, Manifest
+from ccp_dml.serving.search.index_store import Approximation, Manifest, damaged
 
 Kind = Literal["hnsw", "ivf"]
 KINDS: tuple[Kind, ...] = ("hnsw", "ivf")
@@ -81,9 +81,7 @@ def open_index(folder: Path, manifest: Manifest) -> ApproximateIndex | None:
     try:
         return ApproximateIndex(faiss.read_index(str(file)))
     except RuntimeError as error:
-        raise UserError(
-            f"The index {folder} is damaged ({file.name}: {error}); make it again with `ccp index`."
-        ) from None
+        raise damaged(folder, f"{file.name}: {error}") from None
 
 
 def _recall(index: ApproximateIndex, vectors: np.ndarray) -> float:

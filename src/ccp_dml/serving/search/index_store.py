@@ -106,9 +106,9 @@ def read_manifest(folder: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole file"
-        raise _damaged(folder, f"{MANIFEST}, {where}: {first['msg']}") from None
+        raise damaged(folder, f"{MANIFEST}, {where}: {first['msg']}") from None
     except OSError as error:
-        raise _damaged(folder, f"{MANIFEST}: {error.strerror}") from None
+        raise damaged(folder, f"{MANIFEST}: {error.strerror}") from None
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -121,20 +121,20 @@ def check_files(folder: Path, manifest: Manifest) -> None:
     """Compare the files with the manifest: their sizes, and the content of all that a search reads as a whole."""
     for role in ("vectors", "items"):
         if role not in manifest.files:
-            raise _damaged(folder, f"{MANIFEST} names no {role}")
+            raise damaged(folder, f"{MANIFEST} names no {role}")
     for role, stored in manifest.files.items():
         path = folder / stored.name
         try:
             size = path.stat().st_size
         except FileNotFoundError:
-            raise _damaged(folder, f"{stored.name} is missing") from None
+            raise damaged(folder, f"{stored.name} is missing") from None
         if size != stored.bytes:
-            raise _damaged(folder, f"{stored.name} has {size:,} bytes instead of {stored.bytes:,}")
+            raise damaged(folder, f"{stored.name} has {size:,} bytes instead of {stored.bytes:,}")
         read_in_parts = role == "vectors" and manifest.approximation is not None
         if not read_in_parts and file_digest(path) != stored.digest:
-            raise _damaged(folder, f"{stored.name} has another content than was written")
+            raise damaged(folder, f"{stored.name} has another content than was written")
     if manifest.files["vectors"].bytes != 4 * manifest.count * manifest.model.dim:
-        raise _damaged(folder, f"the vectors are not {manifest.count:,} of {manifest.model.dim} numbers")
+        raise damaged(folder, f"the vectors are not {manifest.count:,} of {manifest.model.dim} numbers")
 
 
 def map_vectors(folder: Path, manifest: Manifest) -> np.ndarray:
@@ -152,7 +152,7 @@ def open_items(folder: Path, manifest: Manifest) -> sqlite3.Connection:
     try:
         return sqlite3.connect(uri, uri=True, check_same_thread=False)
     except sqlite3.Error as error:
-        raise _damaged(folder, f"{path.name}: {error}") from None
+        raise damaged(folder, f"{path.name}: {error}") from None
 
 
 @contextmanager
@@ -255,5 +255,5 @@ def _to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def _damaged(folder: Path, what: str) -> UserError:
-    return UserError(f"The index {folder} is damaged ({what}); make it again with `ccp index`.")
+def damaged(folder: Path, what: str) -> UserError:
+    return UserError(f"The index {folder} is damaged ({what}); remove it, and make it again with `ccp index`.")
