@@ -70,6 +70,8 @@ def test_a_model_of_vectors_says_so(features, tmp_path, photos, capsys):
     for command, out in (("embed", "v.npz"), ("index", "v.index")):
         assert main([command, str(tmp_path / "head"), str(photos), "--out", str(tmp_path / out)]) == 2
         assert "trained on vectors" in capsys.readouterr().err
+    assert main(["serve", str(tmp_path / "head"), "--port", "0"]) == 2
+    assert "trained on vectors, not on images; use it in Python" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -131,7 +131,10 @@ def _app_of(
             warn(opened.gallery.warning)
         return make_app(opened.model, opened.gallery, hosts, with_tsne)
     if path.is_dir():
-        return make_app(load(path, device, settings=settings or [], trust_code=trust_code), None, hosts, with_tsne)
+        alone = load(path, device, settings=settings or [], trust_code=trust_code)
+        if alone.transform is None:
+            raise UserError(f"{what} was trained on vectors, not on images; use it in Python, by ccp.load.")
+        return make_app(alone, None, hosts, with_tsne)
     raise UserError(f"There is no model or index {what}; give a run, an exported model, or what `ccp index` wrote.")
 
 
