@@ -29,10 +29,6 @@ class Changes:
     broken: list[tuple[str, str]] = field(default_factory=list)  # files that are no readable images, and why
     exact_again: bool = False  # too few are left for approximate search
 
-    @property
-    def any(self) -> bool:
-        return bool(self.added or self.embedded_again or self.moved or self.relabelled or self.removed)
-
 
 @dataclass(frozen=True)
 class FileState:

@@ -64,7 +64,7 @@ def add_images(
             refuse_other_model(previous.model, model.digest, str(model_path), str(folder))
         changes = Changes()
         plan = plan_addition(stored_items(folder, previous), images, changes)
-        _embed_and_write(folder, previous, model, model_path, plan, changes, report, approximation, known or {})
+        _embed_and_write(folder, previous, model, model_path, plan, changes, report, approximation, known)
         return changes
 
 
