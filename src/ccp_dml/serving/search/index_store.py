@@ -13,8 +13,7 @@ last one. Killed at any moment it leaves the old index or the new one; what it b
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from shlex import quote
 from typing import Literal
@@ -25,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import file_digest
 from ccp_dml.foundation.files import write_json
-from ccp_dml.foundation.locks import lock
+from ccp_dml.foundation.locks import alone_in
 
 MANIFEST = "manifest.json"
 SUFFIXES = {"vectors": ".f32", "items": ".sqlite", "approximate": ".faiss"}
@@ -155,21 +154,9 @@ def open_items(folder: Path, manifest: Manifest) -> sqlite3.Connection:
         raise damaged(folder, f"{path.name}: {error}") from None
 
 
-@contextmanager
-def alone_writing(folder: Path) -> Iterator[None]:
-    """Let no other process write this index. The lock lies beside it, as the folder may not exist yet."""
-    whole = folder.resolve()
-    file = whole.parent / f".{whole.name}.lock"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror}); choose another folder.") from None
-    with lock(file, f"{folder} is being written by another process; wait for it to end."):
-        try:
-            yield
-        finally:
-            file.unlink(missing_ok=True)
+def alone_writing(folder: Path) -> AbstractContextManager[None]:
+    """Let no other process write this index."""
+    return alone_in(folder, doing="written")
 
 
 class NextGeneration:
