@@ -127,6 +127,7 @@ def test_where_relative_paths_start_is_said_if_none_of_them_leads_anywhere(tree)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("path,Label\na.jpg,wren\n", "has a column 'Label', but the one with labels is called 'label'; rename it"),
         ("file,label\na.jpg,x\n", "no column 'path'"),
         ("path,year,year\na.jpg,1,2\n", "several columns year"),
         ("path,class\na.jpg,1\n", "column 'class', which means the label"),

@@ -111,6 +111,7 @@ def test_a_run_on_vectors_takes_vectors_and_no_images(features, tmp_path):
     np.testing.assert_array_equal(model.embed(vectors), stored(folder))
     assert model.transform is None
     assert model.embed(vectors[0]).shape == (1, model.dim)
+    assert model.embed([]).shape == (0, model.dim)
     with pytest.raises(UserError, match="embeds vectors of 12 numbers, not images"):
         model.embed("a.png")
     with pytest.raises(UserError, match="embeds vectors of 12 numbers"):

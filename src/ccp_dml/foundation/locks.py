@@ -48,8 +48,11 @@ def refuse_link(file: Path) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path, patience_seconds: float = 0.0) -> Iterator[None]:
-    """Let no other process train the run in `folder`. The lock lies beside it, as the folder may not exist yet."""
+def alone_in(folder: Path, patience_seconds: float = 0.0, doing: str = "trained") -> Iterator[None]:
+    """Let no other process write in `folder`. The lock lies beside it, as the folder may not exist yet.
+
+    `doing` says in messages what is done to it.
+    """
     whole = folder.resolve()  # "." has no name
     file = whole.parent / f".{whole.name}.lock"
     try:
@@ -58,11 +61,8 @@ def alone_in(folder: Path, patience_seconds: float = 0.0) -> Iterator[None]:
         file.touch()
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror}); give --out another folder.") from None
-    with lock(
-        file,
-        f"{folder} is being trained by another process; wait for it to end, or give --out another folder.",
-        patience_seconds,
-    ):
+    refusal = f"{folder} is being {doing} by another process; wait for it to end, or give --out another folder."
+    with lock(file, refusal, patience_seconds):
         try:
             yield
         finally:

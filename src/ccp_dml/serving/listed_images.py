@@ -120,6 +120,8 @@ def _of_table(file: Path) -> list[ListedImage]:
         raise UserError(f"{file} has several columns {listing(repeated)}; give each column a name of its own.")
     if taken := [name for name in header if name in COLUMNS and name not in ("path", "label")]:
         raise UserError(f"{file} has a column {taken[0]!r}, which means the label in conditions; rename it.")
+    if "label" not in header and (meant := [name for name in header if name.lower() == "label"]):
+        raise UserError(f"{file} has a column {meant[0]!r}, but the one with labels is called 'label'; rename it.")
     if len(rows) == 1:
         raise UserError(f"{file} has no rows below its header; add images.")
     cells = []

@@ -199,7 +199,7 @@ class EmbeddingModel:
         """List everything that `images` stands for, one item per vector."""
         if isinstance(self.preprocessing, VectorPreprocessing):
             array = images if isinstance(images, np.ndarray) else np.asarray(images)
-            return list(array) if array.ndim == 2 else [images]
+            return list(array) if array.ndim == 2 or array.size == 0 else [images]
         if isinstance(images, str | Path):
             return expanded(Path(images))
         is_column = isinstance(images, np.ndarray) and images.ndim == 1 and images.dtype.kind in "OU"

@@ -50,7 +50,7 @@ def test_what_was_skipped_is_named(photo_run, photos, tmp_path, capsys):
     assert "text.jpg (not an image)" in capsys.readouterr().err
     assert main([*arguments, "--skip-broken"]) == 0
     shown = capsys.readouterr().out
-    assert "Left out 1 images" in shown
+    assert "Left out 1 image:" in shown
     assert "5 vectors" in shown
 
 
@@ -70,6 +70,8 @@ def test_a_model_of_vectors_says_so(features, tmp_path, photos, capsys):
     for command, out in (("embed", "v.npz"), ("index", "v.index")):
         assert main([command, str(tmp_path / "head"), str(photos), "--out", str(tmp_path / out)]) == 2
         assert "trained on vectors" in capsys.readouterr().err
+    assert main(["serve", str(tmp_path / "head"), "--port", "0"]) == 2
+    assert "trained on vectors, not on images; use it in Python" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -1,6 +1,7 @@
 """An export gives the run's vectors in every form, and is there as a whole or not at all."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -102,11 +103,20 @@ def test_a_run_of_top_stages_is_loaded_scored_and_exported_whole(make_photo_run,
         ccp.load(folder)
 
 
-def test_a_run_on_vectors_is_exported_too(features, tmp_path):
+def test_a_run_on_vectors_is_exported_too(features, tmp_path, monkeypatch):
     folder, _ = trained(tmp_path / "run", ["features", "c2"], [f"data.path={features}"])
     done = export_run(folder, tmp_path / "out", torch_program=True)
     assert done.differences.keys() == {"model.safetensors", "model.pt2"}
-    assert "vectors of 12 numbers" in (tmp_path / "out" / "README.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "vectors of 12 numbers" in card
+    monkeypatch.chdir(tmp_path / "out")
+    np.save("features.npy", np.ones((3, 12)))
+    names = {}
+    (program,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    exec(program, names)
+    np.testing.assert_array_equal(names["vectors"], ccp.load(".").embed(np.ones((3, 12))))
+    with pytest.raises(UserError, match="was trained on vectors, not on images, and is checked on those: leave out"):
+        export_run(folder, tmp_path / "other", images=tmp_path)
 
 
 def test_a_mismatch_leaves_nothing(photo_run, tmp_path, monkeypatch):

@@ -38,14 +38,19 @@ def test_the_card_says_what_the_model_is(exported, photo_run):
     assert "{{" not in text
 
 
-def test_the_programs_of_the_card_run_in_its_folder_and_give_the_vectors_of_a_turned_photo(
-    exported, photos, tmp_path, monkeypatch
+@pytest.mark.parametrize("photo", ["turned", "transparent"])
+def test_the_programs_of_the_card_run_in_its_folder_and_give_the_vectors_of_the_model(
+    photo, exported, photos, tmp_path, monkeypatch
 ):
     folder = shutil.copytree(exported.folder, tmp_path / "under another name")
-    for name in ("a.jpg", "b.jpg"):
-        orientation = Image.Exif()
+    picture = Image.open(photos / "class_00" / "0.png").convert("RGB").resize((48, 36))
+    orientation = Image.Exif()
+    if photo == "turned":
         orientation[0x112] = 6  # the camera was held upright
-        Image.open(photos / "class_00" / "0.png").convert("RGB").resize((48, 36)).save(folder / name, exif=orientation)
+    else:
+        picture.putalpha(Image.linear_gradient("L").resize(picture.size))
+    for name in ("a.jpg", "b.jpg"):
+        picture.save(folder / name, "JPEG" if photo == "turned" else "PNG", exif=orientation)
     monkeypatch.chdir(folder)
     expected = ccp.load(folder).embed(["a.jpg"])
     programs = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)

@@ -1,5 +1,7 @@
 """Approximate search: faiss proposes, exact distances decide, and its recall is measured."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,15 @@ def test_approximate_search_of_few_images_is_refused(tmp_path, pictures, model):
     with pytest.raises(UserError, match="--approximate is for large indexes; this one has 24 images"):
         add_images(tmp_path / "x.index", model, tmp_path, list_images([pictures]), "hnsw")
     assert not (tmp_path / "x.index").exists()
+    assert model.embedded == 0
+
+
+def test_without_faiss_nothing_is_embedded_for_an_approximate_index(tmp_path, pictures, model, monkeypatch):
+    monkeypatch.setattr(approximate, "LEAST_VECTORS", 24)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UserError, match="Approximate search needs faiss: pip install"):
+        add_images(tmp_path / "x.index", model, tmp_path, list_images([pictures]), "hnsw")
+    assert model.embedded == 0
 
 
 @pytest.fixture

@@ -139,6 +139,16 @@ def test_what_is_no_index_or_damaged_says_so(index_folder, damage, message):
         SearchIndex.open(index_folder)
 
 
+def test_what_is_said_to_help_a_damaged_index_helps(index_folder, pictures, model):
+    damage_vectors(index_folder)
+    for use in (SearchIndex.open, lambda folder: add_images(folder, model, pictures, list_images([pictures]))):
+        with pytest.raises(UserError, match="; remove it, and make it again with `ccp index`"):
+            use(index_folder)
+    shutil.rmtree(index_folder)
+    add_images(index_folder, model, pictures, list_images([pictures]))
+    assert SearchIndex.open(index_folder).count == 24
+
+
 def test_a_manifest_cannot_name_files_elsewhere(index_folder):
     files = read_manifest(index_folder).model_dump()["files"]
     change_manifest(index_folder, files=files | {"items": files["items"] | {"name": "../x-000001.sqlite"}})

@@ -19,6 +19,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.serving.listed_images import ListedImage, list_images
 from ccp_dml.serving.search import index_store
 from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.index_plan import Changes
 from ccp_dml.serving.search.index_store import alone_writing, read_manifest
 from ccp_dml.serving.search.index_writer import add_images, refresh, remove_images
 
@@ -63,7 +64,7 @@ def test_a_second_addition_embeds_only_what_is_new_or_changed(index_folder, pict
     assert model.embedded == 2
     check_whole(index_folder, model)
     generation = read_manifest(index_folder).generation
-    assert not add(index_folder, model, [pictures]).any
+    assert add(index_folder, model, [pictures]) == Changes(unchanged=25)
     assert read_manifest(index_folder).generation == generation  # nothing to do, nothing written
 
 
@@ -269,7 +270,7 @@ def test_a_second_writer_is_refused(index_folder, pictures, model):
         ):
             with pytest.raises(UserError, match="being written by another process"):
                 attempt()
-    assert not add(index_folder, model, [pictures]).any
+    assert add(index_folder, model, [pictures]) == Changes(unchanged=24)
 
 
 def test_a_foreign_folder_is_left_alone(tmp_path, pictures, model):
@@ -369,7 +370,7 @@ def test_a_killed_writer_leaves_no_lock(index_folder, pictures, model):
     process.kill()
     process.wait()
     process.stdout.close()
-    assert not add(index_folder, model, [pictures]).any
+    assert add(index_folder, model, [pictures]) == Changes(unchanged=24)
 
 
 def test_readers_go_on_while_a_writer_replaces_the_files(index_folder, pictures, model):
@@ -465,7 +466,7 @@ def test_the_index_notes_where_its_model_is_now(index_folder, pictures, model, t
         tmp_path / "moved": lambda path: add_images(index_folder, model, path, list_images([pictures])),
         tmp_path / "again": lambda path: refresh(index_folder, model, model_path=path),
     }.items():
-        assert not write(path).any
+        assert write(path) == Changes(unchanged=24)
         assert read_manifest(index_folder).model.path == str(path)
         check_whole(index_folder, model)
     refresh(index_folder, model)

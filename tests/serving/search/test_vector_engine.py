@@ -1,7 +1,10 @@
 """An index in the real embedded engine: the same results, uploads that go on, and addresses that are wrong."""
 
+import shutil
+
 import numpy as np
 import pytest
+from support.pictures import write_picture, write_pictures
 
 from ccp_dml.errors import UserError
 from ccp_dml.serving.listed_images import list_images
@@ -9,6 +12,7 @@ from ccp_dml.serving.search import vector_engine
 from ccp_dml.serving.search.index import SearchIndex
 from ccp_dml.serving.search.index_writer import add_images, remove_images
 from ccp_dml.serving.search.vector_engine import Address, MilvusGallery, Pushed, is_address, open_gallery, push
+from ccp_dml.serving.web.index_overview import LABELLED
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -52,6 +56,7 @@ WHERE = [
     "class in ('red', 'blue', 7)",
     "label = 3",
     "label in (3, 'green')",
+    LABELLED,
     f"year in (2001, 2004, 'x', {', '.join(map(str, range(3000, 5000)))})",
 ]
 
@@ -88,6 +93,21 @@ def test_the_engine_knows_what_the_index_knows(opened):
         assert np.array_equal(ours.vectors, theirs.vectors)
 
 
+def test_the_engine_tells_images_without_a_label(address, tmp_path, pictures, model):
+    folder = tmp_path / "some.index"
+    add_images(folder, model, pictures, list_images([pictures / "red"]))
+    (pictures / "list.csv").write_text("path,label\nred/3.png,crimson\n")
+    add_images(folder, model, pictures, list_images([pictures / "list.csv"]))
+    index = SearchIndex.open(folder)
+    push(index, address)
+    gallery = open_gallery(address)
+    query = index.vectors_of([1])
+    assert gallery.search(query, 6) == index.search(query, 6)
+    assert gallery.search(query, 6, LABELLED) == index.search(query, 6, LABELLED)
+    assert [hit.item.label for hit in gallery.search(query, 6, LABELLED)[0]] == ["crimson"]
+    gallery.close()
+
+
 def sent_and_deleted(done):
     assert not done.went_on
     return done.sent, done.deleted
@@ -105,6 +125,21 @@ def test_a_second_push_sends_only_what_changed(described, address, pictures, mod
     index = SearchIndex.open(described)
     query = index.vectors_of(index.ids[:1].tolist())
     assert gallery.search(query, 30) == index.search(query, 30)
+    gallery.close()
+
+
+def test_an_index_that_was_made_anew_sends_images_that_have_changed(address, tmp_path, model):
+    pictures, folder = write_pictures(tmp_path / "pictures"), tmp_path / "colours.index"
+    add_images(folder, model, pictures, list_images([pictures]))
+    push(SearchIndex.open(folder), address)
+    shutil.rmtree(folder)
+    write_picture(pictures / "red" / "0.png", (10, 10, 240), 7)  # another picture, of the same name and id
+    add_images(folder, model, pictures, list_images([pictures]))
+    index = SearchIndex.open(folder)
+    assert sent_and_deleted(push(index, address)) == (1, 0)
+    gallery = open_gallery(address)
+    query = index.vectors_of([1])
+    assert gallery.search(query, 24) == index.search(query, 24)
     gallery.close()
 
 

@@ -1,12 +1,15 @@
 """The map and the confused classes."""
 
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from ccp_dml.serving.search.gallery import Sample
+from ccp_dml.serving.listed_images import list_images
+from ccp_dml.serving.search.gallery import Hit, Item, Sample, exact_nearest
 from ccp_dml.serving.search.index import SearchIndex
+from ccp_dml.serving.search.index_writer import add_images
 from ccp_dml.serving.web import index_overview
 from ccp_dml.serving.web.index_overview import Overview, confused_classes
 
@@ -23,23 +26,59 @@ def final_map(overview):
     return overview.map()
 
 
+class InMemory:
+    """A gallery of a few vectors, of which `sample` draws the first ones."""
+
+    def __init__(self, labels, vectors):
+        self.labels, self.vectors = labels, np.array(vectors, dtype=np.float32)
+        self.count = len(labels)
+
+    def label_counts(self):
+        return Counter(label for label in self.labels if label is not None)
+
+    def sample(self, limit):
+        return Sample(np.arange(10, 10 + self.count)[:limit], self.labels[:limit], self.vectors[:limit])
+
+    def search(self, queries, k, where=None):
+        rows = np.arange(self.count)
+        if where is not None:
+            assert where == index_overview.LABELLED
+            rows = np.array([row for row in rows if self.labels[row] is not None])
+        _, places = exact_nearest(queries, self.vectors[rows], k)
+        return [[Hit(Item(int(row) + 10, "", self.labels[row]), 0.0) for row in rows[some]] for some in places]
+
+
 def test_confusions_are_counted_by_pairs_of_classes():
     places = [[0, 0], [0.1, 0], [5, 0], [5.1, 0], [9, 0], [9.05, 0]]
-    found = confused_classes(sample_of(["a", "b", "a", "a", "c", "b"], places))
-    assert found["queries"] == 6
-    assert found["right"] == pytest.approx(2 / 6)
+    found = confused_classes(InMemory(["a", "b", "a", "a", "c", "b"], places))
+    assert found["queries"] == 5  # the only image of c has no right neighbour, and is not asked
+    assert found["right"] == pytest.approx(2 / 5)
     assert found["pairs"] == [
         {"classes": ["a", "b"], "times": 2, "share": 2 / 5, "example": [10, 11]},
-        {"classes": ["b", "c"], "times": 2, "share": 2 / 3, "example": [15, 14]},  # 14 is of c
+        {"classes": ["b", "c"], "times": 1, "share": 1 / 2, "example": [15, 14]},  # 14 is of c
     ]
 
 
-def test_images_without_labels_confuse_nothing():
-    assert confused_classes(sample_of([None, None, "a"], [[0, 0], [1, 1], [2, 2]])) == {
-        "queries": 1,
-        "right": None,
-        "pairs": [],
-    }
+def test_some_images_are_compared_with_all(monkeypatch):
+    monkeypatch.setattr(index_overview, "MOST_QUERIES", 2)
+    monkeypatch.setattr(index_overview, "QUERIES_AT_ONCE", 1)
+    near_each_other = [[0, 0], [1, 0], [0.1, 0], [1.1, 0]]
+    found = confused_classes(InMemory(["a", "b", "a", "b"], near_each_other))
+    assert found == {"queries": 2, "right": 1.0, "pairs": []}
+
+
+def test_images_without_labels_confuse_nothing(pictures, model, tmp_path):
+    nothing = {"queries": 0, "right": None, "pairs": []}
+    assert confused_classes(InMemory([None, None, "a"], [[0, 0], [1, 1], [2, 2]])) == nothing
+    places = [[0, 0], [0.1, 0], [0.2, 0], [5, 0]]  # the nearest of the first has no label
+    assert confused_classes(InMemory(["a", None, "a", "b"], places)) == {"queries": 2, "right": 1.0, "pairs": []}
+    add_images(tmp_path / "x.index", model, tmp_path, list_images([pictures, *(pictures / "red").iterdir()]))
+    add_images(tmp_path / "y.index", model, tmp_path, list_images([pictures / "red", pictures / "green" / "0.png"]))
+    with_labels, without = (SearchIndex.open(tmp_path / name) for name in ("x.index", "y.index"))
+    assert confused_classes(with_labels)["queries"] == 24
+    assert confused_classes(without) == nothing
+    (hits,) = without.search(without.vectors_of([1]), 2, index_overview.LABELLED)
+    assert hits == []
 
 
 def test_the_map_starts_flat_and_improves(index_folder):

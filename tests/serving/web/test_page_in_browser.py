@@ -136,7 +136,27 @@ def test_any_result_searches_on_and_the_way_back_is_kept(open_page, index, query
     until(page, f"location.hash === '#{hits[1].item.id}'")
     page.go_back()
     until(page, f"document.querySelector('#results .card').dataset.id == '{hits[0].item.id}'")
+    page.go_back()  # to the picture that was dropped
+    until(page, "document.querySelector('#query-name').textContent === 'query.png'")
+    shown = "[...document.querySelectorAll('#results .card')].map((card) => card.dataset.id).join()"
+    until(page, f"{shown} === '{','.join(map(str, expected_ids(index, query)))}'")
+    page.go_back()  # to the start
+    until(page, "document.querySelector('#summary').textContent.startsWith('Drop a picture')")
+    assert page.locator("#results .card").count() == 24
+    assert page.locator("#query-name").inner_text() == ""
+    assert page.locator("#preview").is_hidden()
+    assert page.locator("#ruler").is_hidden()
+    page.go_forward()
+    until(page, "document.querySelector('#query-name').textContent === 'query.png'")
     assert page.faults == []
+
+
+def test_what_a_picture_shows_can_be_chosen_before_there_is_one(open_page):
+    page = open_page()
+    page.locator("#truth").select_option("red")
+    page.wait_for_timeout(100)
+    assert page.locator("#results .card").count() == 24
+    assert page.locator("#message").inner_text() == ""
 
 
 def test_the_page_starts_at_the_certified_rate_and_says_where_rates_were_measured(open_page, query):
@@ -218,6 +238,18 @@ def test_filters_narrow_the_results(open_page, index, query):
     page.keyboard.press("Enter")
     page.locator("#message.problem").wait_for()
     assert "cannot be read" in page.locator("#message").inner_text()
+
+
+def test_a_condition_that_nothing_fits_says_why(open_page, query):
+    page = open_page()
+    send(page, query)
+    searched(page)
+    page.locator("#where").fill("year = '2000'")
+    page.locator("#where").press("Enter")
+    until(
+        page, "document.querySelector('#message').textContent.startsWith('No image fits these conditions. `year` is')"
+    )
+    assert page.locator("#results .card").count() == 0
 
 
 def test_no_filter_is_offered_that_a_condition_cannot_say(open_page, index, monkeypatch):

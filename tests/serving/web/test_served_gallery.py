@@ -32,15 +32,16 @@ def test_an_index_that_has_not_changed_is_not_opened_again(served):
 
 def test_what_a_writer_adds_and_removes_is_seen(served, index_folder, model, tmp_path):
     before = served.latest()
-    before.overview.confusions()
+    assert before.overview.confusions()["queries"] == 24
+    add_one(index_folder, model, tmp_path, label="red")
     add_one(index_folder, model, tmp_path)
     after = served.latest()
-    assert after.gallery.count == before.gallery.count + 1
+    assert after.gallery.count == before.gallery.count + 2
     assert "violet" in after.gallery.label_counts()
     assert after.gallery.version != before.gallery.version
     assert after.overview.confusions()["queries"] == 25
     remove_images(index_folder, where='label = "violet"')
-    assert served.latest().gallery.count == 24
+    assert served.latest().gallery.count == 25
     assert before.gallery.search(before.gallery.vectors_of([1]), 2)  # a request that began before ends well
 
 

@@ -171,7 +171,9 @@ PNG = encoded(Image.new("RGB", (8, 8), "red"))
         ("/search", {"image": (bomb(10_000, 10_000), "image/png")}, {}, 413, "too many pixels"),
         ("/search", {"image": (b"x" * (MOST_BYTES + 1), "image/png")}, {}, 413, "too large"),
         ("/search", {"image": (b"x" * (2 * MOST_BYTES), "image/png")}, {}, 413, "too large"),
-        ("/search", {}, {}, 400, "Send a picture in the field 'image'"),
+        ("/search", {}, {}, 400, "Send one picture in the field 'image', or the id"),
+        ("/search", {"image": (PNG, "image/png"), "b": (PNG, "image/png")}, {}, 400, "in the field 'id'; 2 came."),
+        ("/search", {"image": (PNG, "image/png")}, {"id": 1}, 400, "in the field 'id'; 2 came."),
         ("/search", {}, {"id": 999}, 404, "no image with the id 999"),
         ("/search", {}, {"id": "../../etc/passwd"}, 422, "id: input should be a valid integer"),
         ("/search", {"image": (PNG, "image/png")}, {"k": 0}, 422, "k: input should be greater than or equal to 1"),
@@ -197,6 +199,7 @@ def test_wrong_bodies_get_a_sentence(server):
         (b"hello", "multipart/form-data; boundary=x", 400, ""),
         (b"{", "application/json", 400, "not valid JSON"),
         (b"[1]", "application/json", 400, "must be an object"),
+        (PNG, "application/x-www-form-urlencoded", 415, "with curl, write -F image=@FILE."),
     ]:
         answer = server.call("POST", "/search", body, {"Content-Type": kind})
         assert answer.status == status
@@ -257,7 +260,17 @@ def test_every_answer_forbids_what_comes_from_elsewhere(server):
 
 
 def test_another_name_of_this_machine_is_refused(server):
-    assert server.get("/health", Host="evil.example").status == 400
+    answer = server.get("/health", Host="evil.example:8000")
+    assert answer.status == 400
+    assert answer.json()["detail"].startswith("This server answers to 127.0.0.1 only, not to evil.example; --host")
+    assert server.get("/health", Host="127.0.0.1.evil.example").status == 400
+    assert server.get("/health", Host="127.0.0.1").status == 200
+
+
+def test_a_condition_that_nothing_fits_says_why(server):
+    found = server.post("/search", id=1, where="label = 'Red'").json()
+    assert (found["results"], found["notes"]) == ([], ["No image has the `label` 'Red'; did you mean 'red'?"])
+    assert server.post("/search", id=1, where="label = 'red'").json()["notes"] == []
 
 
 def test_the_interface_is_described(server):

@@ -38,6 +38,7 @@ def embed(
     - `ccp embed birds-model table.csv --out birds.npz --skip-broken`
     - `ccp embed runs/birds 'photos/*.jpg' --out birds.npz --batch-size 64`
     """
+    from ccp_dml.reports.words import counted
     from ccp_dml.serving.exports.vectors_file import write_vectors
     from ccp_dml.serving.listed_images import list_images
     from ccp_dml.serving.model import OnError
@@ -55,7 +56,7 @@ def embed(
         out.print(f"Went on after {written.begun_with:,} images of an earlier command.")
     if written.skipped:
         names = listing([f"{path} ({reason})" for path, reason in written.skipped], limit=20)
-        out.print(f"Left out {len(written.skipped):,} images: {names}", soft_wrap=True)
+        out.print(f"Left out {counted(len(written.skipped), 'image')}: {names}", soft_wrap=True)
     for note in written.notes:
         out.print(note, soft_wrap=True)
     out.print(f"{written.vectors:,} vectors of {written.dim} numbers: {file}", soft_wrap=True)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +38,9 @@ class WithDefault(Group):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("help", "--help", "-h"):
+            meant = get_close_matches(args[0], self.commands, 1)
+            if meant and not os.path.exists(args[0]):
+                raise UserError(f"There is no model {args[0]}; did you mean `ccp index {meant[0]}`?")
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
 
@@ -100,8 +104,10 @@ def build(
     if network.transform is None:
         raise UserError(f"{model} was trained on vectors, not on images; index images with a run that was.")
     stored = [read_vectors(Path(given), network) for given in images if given.endswith(".npz")]
-    # What a file of vectors knew is older than what is listed now, which wins.
-    listed = each_once([*(image for vectors in stored for image in vectors.images), *listed])
+    older = {image.path: image for image in each_once(image for vectors in stored for image in vectors.images)}
+    # What is listed now, labels included, wins over what a file of vectors knew.
+    newer = {image.path: older.get(image.path, image).amended(image) for image in listed}
+    listed = list((older | newer).values())
     known = {path: entry for vectors in stored for path, entry in vectors.by_path().items()}
     _warn_of_unlabelled(images, listed)
     with counting_images("embedding", f"{folder} is as it was before, and ") as progress:

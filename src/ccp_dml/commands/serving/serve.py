@@ -123,7 +123,7 @@ def _app_of(
     from ccp_dml.serving.stored_model import load
     from ccp_dml.serving.web.server import make_app
 
-    hosts: list[str] | None = [*LOOPBACK, "[::1]"] if host in LOOPBACK else None
+    hosts: list[str] | None = ["127.0.0.1", "localhost", "[::1]"] if host in LOOPBACK else None
     path = Path(what).expanduser()
     if is_index(path) or is_address(what):
         opened = open_index(what, model, device, settings=settings or [], trust_code=trust_code)
@@ -131,7 +131,10 @@ def _app_of(
             warn(opened.gallery.warning)
         return make_app(opened.model, opened.gallery, hosts, with_tsne)
     if path.is_dir():
-        return make_app(load(path, device, settings=settings or [], trust_code=trust_code), None, hosts, with_tsne)
+        alone = load(path, device, settings=settings or [], trust_code=trust_code)
+        if alone.transform is None:
+            raise UserError(f"{what} was trained on vectors, not on images; use it in Python, by ccp.load.")
+        return make_app(alone, None, hosts, with_tsne)
     raise UserError(f"There is no model or index {what}; give a run, an exported model, or what `ccp index` wrote.")
 
 

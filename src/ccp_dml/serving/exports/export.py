@@ -87,6 +87,8 @@ def export_run(
         report: told what is being done.
     """
     model = load_run(folder, "cpu", settings, trust_code=trust_code)
+    if images is not None and model.transform is None:
+        raise UserError(f"{folder} was trained on vectors, not on images, and is checked on those: leave out --images.")
     items = sample_of(images) if images is not None else sample_of_run(folder, settings, trust_code)
     done = Exported(out, allowed_difference(model, items))
     try:

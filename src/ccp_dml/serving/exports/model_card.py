@@ -70,7 +70,7 @@ def head(model: EmbeddingModel, run: RunFolder) -> ModelCardData:
     ]
     return ModelCardData(
         library_name="ccp-dml",
-        pipeline_tag="image-feature-extraction",
+        pipeline_tag="image-feature-extraction" if model.transform else "feature-extraction",
         license="other",
         license_name="not-chosen-yet",
         tags=["metric-learning", "image-retrieval", "embeddings"],

@@ -8,7 +8,7 @@ import numpy as np
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.randomness import derive_seed
 from ccp_dml.serving.search.gallery import exact_nearest
-from ccp_dml.serving.search.index_store import Approximation, Manifest
+from ccp_dml.serving.search.index_store import Approximation, Manifest, damaged
 
 Kind = Literal["hnsw", "ivf"]
 KINDS: tuple[Kind, ...] = ("hnsw", "ivf")
@@ -40,8 +40,13 @@ class ApproximateIndex:
 
 
 def kind_for(count: int, asked: Kind | None, had: Kind | None) -> Kind | None:
-    """Choose how `count` vectors are searched: as is asked for, or as they were; of too few, exactly."""
+    """Choose how `count` vectors are searched: as is asked for, or as they were; of too few, exactly.
+
+    What cannot be done, for too few images or for want of faiss, is a UserError.
+    """
     if count >= LEAST_VECTORS:
+        if asked or had:
+            _faiss()
         return asked or had
     if asked is not None:
         raise UserError(f"--approximate is for large indexes; this one has {count:,} images. Leave the option out.")
@@ -76,9 +81,7 @@ def open_index(folder: Path, manifest: Manifest) -> ApproximateIndex | None:
     try:
         return ApproximateIndex(faiss.read_index(str(file)))
     except RuntimeError as error:
-        raise UserError(
-            f"The index {folder} is damaged ({file.name}: {error}); make it again with `ccp index`."
-        ) from None
+        raise damaged(folder, f"{file.name}: {error}") from None
 
 
 def _recall(index: ApproximateIndex, vectors: np.ndarray) -> float:

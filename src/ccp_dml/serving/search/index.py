@@ -13,7 +13,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.exact_search import ExactSearcher
 from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries, drawn_rows, is_gone, known_values
-from ccp_dml.serving.search.index_store import Manifest, check_files, map_vectors, open_items, read_manifest
+from ccp_dml.serving.search.index_store import Manifest, check_files, damaged, map_vectors, open_items, read_manifest
 from ccp_dml.serving.search.where import Value, as_sql, parse_where, passed_over, unknown_texts
 
 ATTEMPTS_TO_OPEN = 5
@@ -40,10 +40,7 @@ class SearchIndex:
         self._one_statement_at_a_time = threading.Lock()
         self.ids = np.array([row[0] for row in self._rows("SELECT id FROM items ORDER BY id")], dtype=np.int64)  # (N,)
         if len(self.ids) != self.count:
-            raise UserError(
-                f"The index {folder} is damaged ({len(self.ids):,} images but {self.count:,} vectors); "
-                "make it again with `ccp index`."
-            )
+            raise damaged(folder, f"{len(self.ids):,} images but {self.count:,} vectors")
         self._approximate = approximate.open_index(folder, manifest)
 
     @classmethod
@@ -164,8 +161,8 @@ class SearchIndex:
                 return self._table.execute(statement, parameters).fetchall()
         except sqlite3.OperationalError as error:  # of the disk or of SQLite's limits: the content may be whole
             raise UserError(
-                f"The index {self.folder} cannot be read ({error}); try again, and if that does not help, make it "
-                "again with `ccp index`."
+                f"The index {self.folder} cannot be read ({error}); try again, and if that does not help, remove it, "
+                "and make it again with `ccp index`."
             ) from None
         except sqlite3.DatabaseError as error:
-            raise UserError(f"The index {self.folder} is damaged ({error}); make it again with `ccp index`.") from None
+            raise damaged(self.folder, str(error)) from None

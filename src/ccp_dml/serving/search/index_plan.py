@@ -29,10 +29,6 @@ class Changes:
     broken: list[tuple[str, str]] = field(default_factory=list)  # files that are no readable images, and why
     exact_again: bool = False  # too few are left for approximate search
 
-    @property
-    def any(self) -> bool:
-        return bool(self.added or self.embedded_again or self.moved or self.relabelled or self.removed)
-
 
 @dataclass(frozen=True)
 class FileState:
@@ -103,19 +99,19 @@ def plan_addition(stored: dict[str, Stored], images: Iterable[ListedImage], chan
         now = _look_at(path, known, changes)
         if now is None:
             continue
-        if known is None and (known := _take_gone(by_content.get(now.digest, []))) is not None:
-            changes.moved += 1
-        elif known is not None and known.file.digest == now.digest:
-            changes.unchanged += 1
-        else:
+        if known is None:
+            known = _take_gone(by_content.get(now.digest, []))
+        if known is None or known.file.digest != now.digest:
             whole = image if known is None else known.image.amended(image)
             plan.embed.append(ToEmbed(whole, now, replaces=None if known is None else known.id))
             continue
         amended = Stored(known.id, known.image.amended(image), now)
         if amended != known:
             plan.amend.append(amended)
-            old, new = known.image, amended.image
-            changes.relabelled += (new.label, new.attributes) != (old.label, old.attributes)
+        old, new = known.image, amended.image
+        changes.moved += new.path != old.path
+        changes.relabelled += (new.label, new.attributes) != (old.label, old.attributes)
+        changes.unchanged += new == old
     return plan
 
 

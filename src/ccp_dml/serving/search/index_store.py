@@ -13,8 +13,7 @@ last one. Killed at any moment it leaves the old index or the new one; what it b
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from shlex import quote
 from typing import Literal
@@ -25,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import file_digest
 from ccp_dml.foundation.files import write_json
-from ccp_dml.foundation.locks import lock
+from ccp_dml.foundation.locks import alone_in
 
 MANIFEST = "manifest.json"
 SUFFIXES = {"vectors": ".f32", "items": ".sqlite", "approximate": ".faiss"}
@@ -106,9 +105,9 @@ def read_manifest(folder: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole file"
-        raise _damaged(folder, f"{MANIFEST}, {where}: {first['msg']}") from None
+        raise damaged(folder, f"{MANIFEST}, {where}: {first['msg']}") from None
     except OSError as error:
-        raise _damaged(folder, f"{MANIFEST}: {error.strerror}") from None
+        raise damaged(folder, f"{MANIFEST}: {error.strerror}") from None
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -121,20 +120,20 @@ def check_files(folder: Path, manifest: Manifest) -> None:
     """Compare the files with the manifest: their sizes, and the content of all that a search reads as a whole."""
     for role in ("vectors", "items"):
         if role not in manifest.files:
-            raise _damaged(folder, f"{MANIFEST} names no {role}")
+            raise damaged(folder, f"{MANIFEST} names no {role}")
     for role, stored in manifest.files.items():
         path = folder / stored.name
         try:
             size = path.stat().st_size
         except FileNotFoundError:
-            raise _damaged(folder, f"{stored.name} is missing") from None
+            raise damaged(folder, f"{stored.name} is missing") from None
         if size != stored.bytes:
-            raise _damaged(folder, f"{stored.name} has {size:,} bytes instead of {stored.bytes:,}")
+            raise damaged(folder, f"{stored.name} has {size:,} bytes instead of {stored.bytes:,}")
         read_in_parts = role == "vectors" and manifest.approximation is not None
         if not read_in_parts and file_digest(path) != stored.digest:
-            raise _damaged(folder, f"{stored.name} has another content than was written")
+            raise damaged(folder, f"{stored.name} has another content than was written")
     if manifest.files["vectors"].bytes != 4 * manifest.count * manifest.model.dim:
-        raise _damaged(folder, f"the vectors are not {manifest.count:,} of {manifest.model.dim} numbers")
+        raise damaged(folder, f"the vectors are not {manifest.count:,} of {manifest.model.dim} numbers")
 
 
 def map_vectors(folder: Path, manifest: Manifest) -> np.ndarray:
@@ -152,24 +151,12 @@ def open_items(folder: Path, manifest: Manifest) -> sqlite3.Connection:
     try:
         return sqlite3.connect(uri, uri=True, check_same_thread=False)
     except sqlite3.Error as error:
-        raise _damaged(folder, f"{path.name}: {error}") from None
+        raise damaged(folder, f"{path.name}: {error}") from None
 
 
-@contextmanager
-def alone_writing(folder: Path) -> Iterator[None]:
-    """Let no other process write this index. The lock lies beside it, as the folder may not exist yet."""
-    whole = folder.resolve()
-    file = whole.parent / f".{whole.name}.lock"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror}); choose another folder.") from None
-    with lock(file, f"{folder} is being written by another process; wait for it to end."):
-        try:
-            yield
-        finally:
-            file.unlink(missing_ok=True)
+def alone_writing(folder: Path) -> AbstractContextManager[None]:
+    """Let no other process write this index."""
+    return alone_in(folder, doing="written")
 
 
 class NextGeneration:
@@ -255,5 +242,5 @@ def _to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def _damaged(folder: Path, what: str) -> UserError:
-    return UserError(f"The index {folder} is damaged ({what}); make it again with `ccp index`.")
+def damaged(folder: Path, what: str) -> UserError:
+    return UserError(f"The index {folder} is damaged ({what}); remove it, and make it again with `ccp index`.")

@@ -64,7 +64,7 @@ def add_images(
             refuse_other_model(previous.model, model.digest, str(model_path), str(folder))
         changes = Changes()
         plan = plan_addition(stored_items(folder, previous), images, changes)
-        _embed_and_write(folder, previous, model, model_path, plan, changes, report, approximation, known or {})
+        _embed_and_write(folder, previous, model, model_path, plan, changes, report, approximation, known)
         return changes
 
 
@@ -147,6 +147,9 @@ def _embed_and_write(
     pinned = PinnedModel(
         path=str(model_path.expanduser().resolve()), name=model.name, digest=model.digest, dim=model.dim
     )
+    if plan.embed:  # what cannot be approximated is refused before the work
+        at_most = (0 if previous is None else previous.count) + sum(new.replaces is None for new in plan.embed)
+        approximate.kind_for(at_most, asked, _approximation_of(previous))
     build = UnfinishedBuild(folder, model.digest, model.dim)
     try:
         embedded = _embed(model, plan, known or {}, build, changes, report) if plan.embed else ()
@@ -204,7 +207,7 @@ def _fill(
             f"{path} (missing)" for path in changes.missing
         ]
         raise UserError(f"None of the images can be read: {listing(some)}.")
-    had = None if previous is None else _approximation_of(previous)
+    had = _approximation_of(previous)
     kind = approximate.kind_for(count, asked, had)
     changes.exact_again = kind is None and had is not None
     approximation = None
@@ -215,8 +218,8 @@ def _fill(
     generation.commit(pinned, count, next_id, approximation)
 
 
-def _approximation_of(manifest: Manifest) -> approximate.Kind | None:
-    return None if manifest.approximation is None else manifest.approximation.kind
+def _approximation_of(manifest: Manifest | None) -> approximate.Kind | None:
+    return None if manifest is None or manifest.approximation is None else manifest.approximation.kind
 
 
 def _change_table(table: sqlite3.Connection, plan: Plan) -> np.ndarray:

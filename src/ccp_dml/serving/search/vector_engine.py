@@ -272,14 +272,14 @@ def stored_ids(client: Any, name: str, next_id: int) -> set[int]:
 
 def _send(client: Any, name: str, index: SearchIndex, ids: list[int]) -> int:
     """Send the rows of a batch that the engine does not hold as they are; return how many."""
-    rows = _with_patience(client.query, name, filter=f"id in {ids}", output_fields=["id", *FIELDS])
-    held = {row["id"]: _item(row) for row in rows}
-    wanted = [item for item in index.items(ids) if held.get(item.id) != item]  # an id's vector never changes
-    if wanted:
-        vectors = index.vectors_of([item.id for item in wanted])
-        new = [asdict(item) | {"vector": vector.tolist()} for item, vector in zip(wanted, vectors, strict=True)]
+    rows = _with_patience(client.query, name, filter=f"id in {ids}", output_fields=["id", "vector", *FIELDS])
+    # Vectors are compared, too: an index that was made anew counts its ids from 1, over images that may have changed.
+    held = {row["id"]: (_item(row), row["vector"]) for row in rows}
+    stored = zip(index.items(ids), index.vectors_of(ids).tolist(), strict=True)
+    new = [asdict(item) | {"vector": vector} for item, vector in stored if held.get(item.id) != (item, vector)]
+    if new:
         _with_patience(client.upsert, name, new)
-    return len(wanted)
+    return len(new)
 
 
 def _make_collection(

@@ -10,13 +10,17 @@ import numpy as np
 import torch
 
 from ccp_dml.functional.planar import principal_plane
-from ccp_dml.functional.retrieval import nearest_references
 from ccp_dml.runs.illustrations.tsne import tsne_plane
 from ccp_dml.serving.search.gallery import Gallery, Sample
 
 MOST_POINTS = 10_000
 MOST_POINTS_OF_TSNE = 5_000
 MOST_QUERIES = 5_000
+MOST_COMPARISONS = 500_000_000
+"""Of an image that is asked for its nearest with one of the index: some seconds of work."""
+LEAST_QUERIES = 200
+QUERIES_AT_ONCE = 100
+LABELLED = 'label >= ""'  # an image without a label satisfies no comparison
 PAIRS_SHOWN = 12
 
 
@@ -51,6 +55,7 @@ class Overview:
         self.gallery = gallery
         self.with_tsne = with_tsne
         self._lock = threading.Lock()
+        self._lock_of_confusions = threading.Lock()
         self._map: IndexMap | None = None
         self._confusions: dict[str, Any] | None = None
 
@@ -76,41 +81,41 @@ class Overview:
             self._map = found
 
     def confusions(self) -> dict[str, Any]:
-        with self._lock:
+        with self._lock_of_confusions:
             if self._confusions is None:
-                self._confusions = confused_classes(self.gallery.sample(MOST_QUERIES))
+                self._confusions = confused_classes(self.gallery)
             return self._confusions
 
 
-def confused_classes(sample: Sample) -> dict[str, Any]:
+def confused_classes(gallery: Gallery) -> dict[str, Any]:
     """Count how often the nearest other image is of another class, and which two classes meet most often.
 
-    A pair's `share` is of the two classes' images; `example` are two images that were taken for each other, in the
-    order of the classes.
+    Asked are images, in a large gallery some of them, of classes with two images or more: others have no right
+    neighbour. Each finds its nearest among all images with a label. A pair's `share` is of the two classes' images that
+    were asked; `example` are two images that were taken for each other, in the order of the classes.
     """
-    labelled = np.flatnonzero([label is not None for label in sample.labels])
-    labels = [sample.labels[place] for place in labelled]
-    if len(labelled) < 2:
-        return {"queries": len(labelled), "right": None, "pairs": []}
-    _, nearest = nearest_references(torch.from_numpy(np.ascontiguousarray(sample.vectors[labelled])), 1)
-    images = Counter(labels)
+    counts = gallery.label_counts()
+    sample = gallery.sample(min(MOST_QUERIES, max(LEAST_QUERIES, MOST_COMPARISONS // max(1, gallery.count))))
+    asked = [place for place, label in enumerate(sample.labels) if label is not None and counts.get(label, 0) > 1]
+    where = None if sum(counts.values()) == gallery.count else LABELLED
+    if not asked:
+        return {"queries": 0, "right": None, "pairs": []}
+    images = Counter(sample.labels[place] for place in asked)
     pairs: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], tuple[int, int]] = {}
-    wrong = 0
-    for own, other in enumerate(nearest[:, 0].tolist()):
-        one, two = labels[own], labels[other]
-        if one != two:
-            assert one is not None
-            assert two is not None
-            wrong += 1
-            (one, first), (two, second) = sorted([(one, own), (two, other)])
-            pair = (one, two)
-            pairs[pair] += 1
-            examples.setdefault(pair, (int(sample.ids[labelled[first]]), int(sample.ids[labelled[second]])))
+    for start in range(0, len(asked), QUERIES_AT_ONCE):
+        some = asked[start : start + QUERIES_AT_ONCE]
+        for place, hits in zip(some, gallery.search(sample.vectors[some], 2, where), strict=True):
+            own, label = int(sample.ids[place]), str(sample.labels[place])
+            others = [hit.item for hit in hits if hit.item.id != own]  # it finds itself, too
+            if others and others[0].label != label:
+                (one, first), (two, second) = sorted([(label, own), (str(others[0].label), others[0].id)])
+                pairs[one, two] += 1
+                examples.setdefault((one, two), (first, second))
     ranked = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:PAIRS_SHOWN]
     return {
-        "queries": len(labelled),
-        "right": 1 - wrong / len(labelled),
+        "queries": len(asked),
+        "right": 1 - pairs.total() / len(asked),
         "pairs": [
             {
                 "classes": list(pair),

@@ -1,6 +1,7 @@
 """The server of a model or an index: a JSON interface and a search page, for this machine unless asked otherwise."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any
@@ -12,7 +13,6 @@ from jinja2 import Environment, PackageLoader
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from ccp_dml.errors import UserError
 from ccp_dml.serving.model import EmbeddingModel
@@ -54,12 +54,19 @@ def make_app(
     # FastAPI's own documentation page would fetch its scripts from elsewhere.
     app = FastAPI(title="ccp-dml", summary="Embed, search and compare images.", docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit, most_bytes=MOST_BYTES + MEGABYTE)
-    if allowed_hosts is not None:
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts)
 
     @app.middleware("http")
-    async def add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await call_next(request)
+    async def check_host_and_add_headers(
+        request: Request, call_next: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        host = re.sub(r":\d*$", "", request.headers.get("host", "").lower())
+        if allowed_hosts is None or host in allowed_hosts:
+            response = await call_next(request)
+        else:
+            sentence = (
+                f"This server answers to {' and '.join(allowed_hosts)} only, not to {host}; --host lets others call."
+            )
+            response = JSONResponse({"detail": sentence}, 400)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         return response

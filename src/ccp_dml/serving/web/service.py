@@ -88,16 +88,21 @@ class Service:
         fields = _checked(SearchFields, sent.fields)
         answer: dict[str, Any] = {"version": gallery.version, "warning": latest.warning}
         threshold = None if fields.within is None else self.model.match_threshold(fields.within)
+        given = len(sent.pictures) + (fields.id is not None)
+        if given != 1:
+            raise Refusal(
+                400,
+                f"Send one picture in the field 'image', or the id of an indexed one in the field 'id'; {given} came.",
+            )
         if fields.id is not None:
             item = item_of(gallery, fields.id)
             vectors = gallery.vectors_of([fields.id])
             answer["query"] = {"id": item.id, "path": short_path(item.path), "label": item.label}
-        elif sent.pictures:
-            _, content, kind = sent.pictures[0]
-            vectors = self.embed(read_picture(content, kind))
         else:
-            raise Refusal(400, "Send a picture in the field 'image', or the id of an indexed image in the field 'id'.")
+            ((_, content, kind),) = sent.pictures
+            vectors = self.embed(read_picture(content, kind))
         (hits,) = gallery.search(vectors, fields.k, fields.where, [] if fields.id is None else [fields.id])
+        answer["notes"] = gallery.notes_on(fields.where) if fields.where is not None and not hits else []
         if threshold is not None:
             hits = [hit for hit in hits if hit.distance <= threshold.beta]
             answer |= {"threshold": threshold.beta, "promise": threshold.promise}

@@ -90,8 +90,10 @@ async def read_sent(request: Request) -> Sent:
             for name, value in form.multi_items():
                 if isinstance(value, UploadFile):
                     pictures.append((name, await value.read(), value.content_type or ""))
-                else:
+                elif name.isprintable():
                     fields[name] = value
+                else:  # `curl --data-binary @FILE` calls any file a form
+                    raise Refusal(415, "The body is called a form, and is none; with curl, write -F image=@FILE.")
         return Sent(pictures, fields)
     if kind == "application/json":
         try:

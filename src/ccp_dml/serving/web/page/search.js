@@ -4,7 +4,7 @@ import { IndexMap } from "./map.js";
 
 const get = (id) => document.getElementById(id);
 const EMPTY = "This index is empty: add images with `ccp index`, and reload this page.";
-const state = { facts: null, query: null, results: [], map: null, mapped: null, search: 0 };
+const state = { facts: null, query: null, pictures: [], results: [], notes: [], map: null, mapped: null, search: 0 };
 
 function make(tag, classes = "", text = null) {
   const element = document.createElement(tag);
@@ -77,6 +77,7 @@ async function search() {
     warn(answer.warning);
     state.results = answer.results;
     state.conditions = conditions;
+    state.notes = answer.notes;
     if (answer.query) {
       get("truth").value = answer.query.label ?? "";
       get("query-name").textContent = [answer.query.label, answer.query.path].filter(Boolean).join(" · ");
@@ -94,13 +95,13 @@ async function search() {
   }
 }
 
-function searchFile(file) {
+function searchFile(file, remember = true) {
   if (!file) return;
   state.query = { file };
   get("truth").value = "";
   get("query-name").textContent = file.name || "a pasted picture";
   showQuery(URL.createObjectURL(file));
-  history.replaceState(null, "", location.pathname);
+  if (remember) history.pushState({ picture: state.pictures.push(file) - 1 }, "", location.pathname);
   openTab("results");
   search();
 }
@@ -164,7 +165,7 @@ function showResults() {
     item.dataset.distance = result.distance;
     list.append(item);
   }
-  if (!state.results.length) say(state.facts.count ? "No image fits these conditions." : EMPTY);
+  if (state.query && !state.results.length) say(state.facts.count ? ["No image fits these conditions.", ...state.notes].join(" ") : EMPTY);
   drawLine();
 }
 
@@ -285,7 +286,7 @@ async function showConfusions() {
   if (get("confused-text").textContent) return;
   try {
     const found = await ask("/index/confusions");
-    if (found.right === null) return (get("confused-text").textContent = "The images have no labels, so that nothing is known about confusions.");
+    if (found.right === null) return (get("confused-text").textContent = "No two images have the same label, so that nothing is known about confusions.");
     const percent = (100 * found.right).toFixed(1);
     get("confused-text").textContent =
       `For ${percent} % of ${found.queries.toLocaleString("en")} images the nearest other image is of the same class. ` +
@@ -366,8 +367,18 @@ function fillInAttributes(attributes) {
 }
 
 async function offerStart() {
+  const number = ++state.search;
+  state.query = null;
+  state.results = [];
+  get("preview").hidden = true;
+  get("query-name").textContent = get("truth").value = "";
+  say("");
+  showResults();
+  state.map?.mark(null, []);
+  openTab("results");
   if (!state.facts.count) return say(EMPTY);
   const { ids, labels, classes } = await ask("/index/map");
+  if (number !== state.search) return;
   const step = Math.max(1, Math.floor(ids.length / 24));
   get("summary").textContent = "Drop a picture, or start from one of these:";
   for (let place = 0; place < ids.length && place < 24 * step; place += step) {
@@ -393,7 +404,7 @@ function listen() {
   });
   get("preview").addEventListener("error", () => (get("preview").hidden = true)); // a TIFF file, or no picture at all
   get("filters").addEventListener("submit", (event) => { event.preventDefault(); search(); });
-  get("filters").addEventListener("change", (event) => (event.target.id === "truth" ? showResults() : search()));
+  get("filters").addEventListener("change", (event) => (event.target.id !== "truth" ? search() : state.query && showResults()));
   get("rate").addEventListener("input", drawLine);
   get("results").addEventListener("keydown", walkResults);
   for (const name of TABS) get(`tab-${name}`).addEventListener("click", () => openTab(name));
@@ -411,20 +422,22 @@ function listen() {
     const step = { "[": -1, "]": 1 }[event.key];
     if (step && state.results.length) { get("rate").value = +get("rate").value + step; drawLine(); }
   });
-  window.addEventListener("popstate", () => openHash());
+  window.addEventListener("popstate", () => openPlace().catch((error) => say(error.message, true)));
 }
 
-function openHash() {
-  const id = /^#(\d+)$/.exec(location.hash);
+// Shows what this place of the browser's history stands for: an indexed image, a picture of the user's own, or the start.
+async function openPlace() {
+  const id = /^#(\d+)$/.exec(location.hash), own = state.pictures[history.state?.picture];
   if (id) searchImage(Number(id[1]), false);
-  return Boolean(id);
+  else if (own) searchFile(own, false);
+  else await offerStart();
 }
 
 get("settings").open = innerWidth > 800; // on a phone the results come first
 listen();
 try {
   fillIn(await ask("/index"));
-  if (!openHash()) await offerStart();
+  await openPlace();
 } catch (error) {
   say(error.message, true);
 }
