@@ -81,5 +81,5 @@ def test_missing_packages_are_named(monkeypatch):
 def test_a_run_that_is_not_there_is_named(tmp_path, capsys):
     assert main(["doctor", str(tmp_path / "none")]) == 2
     told = capsys.readouterr()
-    assert f"{tmp_path / 'none'} is not a folder" in told.out
+    assert f"There is no run {tmp_path / 'none'}" in told.out
     assert "lambda" not in told.out + told.err
