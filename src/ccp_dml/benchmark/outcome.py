@@ -19,8 +19,8 @@ from ccp_dml.plans.plan import incomplete_data
 from ccp_dml.plans.rehearsal import runs_of_loss_alone
 from ccp_dml.records.benchmark_folder import BenchmarkRequest
 from ccp_dml.records.benchmark_table import BenchmarkTable, EvaluationSetting
-from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_DATA_ARE
 from ccp_dml.records.run_folder import read_result
+from ccp_dml.records.setting_groups import HOW_IT_RUNS, WHERE_DATA_ARE
 from ccp_dml.reports.words import setting
 
 ALIKE = frozenset({"train.max_steps", "train.evaluate_every", "train.patience"})

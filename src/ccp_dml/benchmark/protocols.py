@@ -17,7 +17,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.plans.plan import is_done, plan_run, refuse_other_method
 from ccp_dml.records.benchmark_folder import BenchmarkRequest, read_ensemble, write_ensemble
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
-from ccp_dml.records.logbook import WHAT_IS_TESTED
+from ccp_dml.records.setting_groups import WHAT_IS_TESTED
 from ccp_dml.runs.scoring import concatenate, score_embeddings
 
 HOW_IT_IS_SELECTED = ("protocol.folds", "protocol.fold", "protocol.hold_out", "protocol.select_on")

@@ -77,7 +77,7 @@ def versions() -> list[Finding]:
     """Tell the versions of what is installed, and which extras are."""
     from importlib.util import find_spec
 
-    from ccp_dml.records.logbook import PACKAGES, installed
+    from ccp_dml.foundation.environment import PACKAGES, installed
 
     found = {name: installed(name) for name in PACKAGES}
     missing = [name for name, version in found.items() if version is None]

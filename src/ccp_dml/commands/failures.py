@@ -152,7 +152,7 @@ def report_folders() -> list[Path]:
 def versions() -> list[str]:
     """List the versions of what is installed; an installation may be too broken to tell."""
     try:
-        from ccp_dml.records.logbook import environment
+        from ccp_dml.foundation.environment import environment
 
         return [f"{key}: {value}" for key, value in environment(sys.argv).items()]
     except Exception as error:  # the report must be written all the same

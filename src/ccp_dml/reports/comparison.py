@@ -9,8 +9,8 @@ from typing import Any
 from ccp_dml.config.readers import reads
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.evaluation import SCORE_TITLES, PairedDifference, lead_over, paired_difference
-from ccp_dml.records.logbook import HOW_IT_RUNS, WHAT_IS_TESTED, WHERE_FILES_ARE, without_later
 from ccp_dml.records.run_folder import RunFolder, run_labels
+from ccp_dml.records.setting_groups import HOW_IT_RUNS, WHAT_IS_TESTED, WHERE_FILES_ARE, without_later
 from ccp_dml.reports.words import data_text, difference_text, setting, winner_text
 
 NOT_THE_METHOD = HOW_IT_RUNS | WHERE_FILES_ARE | {"run.seed", "protocol.fold", "run.map_points"}

@@ -21,7 +21,8 @@ from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.embeddings import EmbeddedTest
-from ccp_dml.records.logbook import WHAT_IS_TESTED, Logbook, settings_digest
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.setting_groups import WHAT_IS_TESTED, settings_digest
 from ccp_dml.reports.comparison import NOT_THE_METHOD
 from ccp_dml.runs.build import build_network, start_head, weights_note
 from ccp_dml.runs.datasets import build_data, remember_last
