@@ -135,10 +135,9 @@ def disk() -> list[Finding]:
 
 def features() -> list[Finding]:
     """Look into the feature cache: its entries, and whether their headers can be read."""
-    from ccp_dml.foundation.files import cache_home
     from ccp_dml.records.feature_store import FeatureStore
 
-    entries = FeatureStore(cache_home() / "features").entries()
+    entries = FeatureStore().entries()
     unreadable = [entry.key[:8] for entry in entries if entry.is_complete and not entry.description]
     text = f"{len(entries)} entries" + (f"; damaged: {', '.join(unreadable)}" if unreadable else "")
     return [Finding("feature cache", text, not unreadable)]

@@ -20,7 +20,6 @@ from ccp_dml.data.views import with_features
 from ccp_dml.errors import UserError
 from ccp_dml.foundation import own_code
 from ccp_dml.foundation.digests import digest, tensor_digest
-from ccp_dml.foundation.files import cache_home
 from ccp_dml.foundation.randomness import seeds_of_rows
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
@@ -53,7 +52,7 @@ def trained_part(model: ModelConfig) -> ModelConfig:
 
 
 def store_of(config: Config) -> FeatureStore:
-    return FeatureStore(cache_home() / "features" if config.run.cache is None else Path(config.run.cache).expanduser())
+    return FeatureStore(None if config.run.cache is None else Path(config.run.cache).expanduser())
 
 
 @dataclass
