@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ccp_dml.commands.console import Json, out, print_json
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.machine import gigabytes, machine_memory, usable_cores
 
 LITTLE_ROOM = 2e9  # bytes
@@ -150,9 +150,7 @@ def weights() -> list[Finding]:
 
     models = sorted(path.name.removeprefix("models--") for path in Path(HF_HUB_CACHE).glob("models--*"))
     files = sorted(path.name for path in Path(torch.hub.get_dir()).glob("checkpoints/*"))
-    names = [*models, *files]
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return [Finding("weights", shown or "none at hand; model.pretrained=true downloads them")]
+    return [Finding("weights", listing([*models, *files]) or "none at hand; model.pretrained=true downloads them")]
 
 
 def files_of(run: Path) -> list[Finding]:
