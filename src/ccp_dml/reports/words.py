@@ -56,19 +56,14 @@ def megabytes(size: float | None, digits: int = 0) -> str:
     return MISSING if size is None else f"{size / 1e6:,.{digits}f} MB"
 
 
-def count(value: int | None) -> str:
-    """Write a whole number, for example "12,345"."""
-    return MISSING if value is None else f"{value:,}"
+def count(value: float | None) -> str:
+    """Write a number of things, for example "12,345"; a mean of such numbers without its decimals."""
+    return MISSING if value is None else f"{value:,.0f}"
 
 
 def counted(number: int, noun: str) -> str:
     """Write `1 problem` or `3 problems`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def whole(value: float | None) -> str:
-    """Write a mean of counts without its decimals."""
-    return MISSING if value is None else f"{value:,.0f}"
 
 
 def decimals(value: float | None, digits: int) -> str:
