@@ -199,6 +199,11 @@ class TrainConfig(ConfigSection):
     classes_per_batch: int = Field(8, ge=2, le=MOST_AT_ONCE, description="different classes in a training step")
     images_per_class: int = Field(4, ge=1, le=MOST_AT_ONCE, description="images of each of these classes")
 
+    @property
+    def batch_size(self) -> int:
+        """Count the images in a training step."""
+        return self.classes_per_batch * self.images_per_class
+
 
 class OptimConfig(ConfigSection):
     lr: float = Field(1e-5, gt=0, description="learning rate of Adam (D16)")

@@ -82,7 +82,7 @@ class TrainingRun:
         self.workers = loader_processes(config.run.workers, learned.source, processes.local_count)
         seed, ccp, train = config.run.seed, config.ccp, config.train
         is_final = config.protocol.hold_out == "nothing"
-        epoch = epoch_length(len(learned), train.classes_per_batch * train.images_per_class)
+        epoch = epoch_length(len(learned), train.batch_size)
 
         sampler = ClassBalancedBatches(
             learned.labels,
@@ -396,7 +396,7 @@ def pace_of(config: Config, classes: int, epoch: int) -> Pace:
         steps=problem_length(ccp, epoch) if ccp.until == "steps" else None,
         staleness=ccp.staleness if ccp.until == "stale" else None,
         behind=ccp.staleness if ccp.until == "behind" else None,
-        at_least=math.ceil(pool / (2 * train.classes_per_batch * train.images_per_class)),
+        at_least=math.ceil(pool / (2 * train.batch_size)),
         check_every=ccp.check_every,
     )
 

@@ -174,7 +174,7 @@ def fitting_batch(config: Config, learned: int, written: Collection[str]) -> dic
         return {}
     batch: dict[str, object] = {"classes_per_batch": learned}
     if "train.images_per_class" not in written:
-        batch["images_per_class"] = -(-train.classes_per_batch * train.images_per_class // learned)
+        batch["images_per_class"] = -(-train.batch_size // learned)
     return batch
 
 
