@@ -168,6 +168,11 @@ class ModelConfig(ConfigSection):
         return self.is_frozen and self.cache_features
 
     @property
+    def without_source(self) -> "ModelConfig":
+        """Leave out where first weights come from: nothing is loaded or downloaded for a network that gets others."""
+        return self.model_copy(update={"weights": None, "pretrained": False})
+
+    @property
     def has_trained_backbone(self) -> bool:
         """Tell whether the backbone begins with weights that mean something; a user's own may load them by itself."""
         return bool(self.pretrained or self.weights) or own_code.is_own(self.backbone, own_code.BACKBONES)

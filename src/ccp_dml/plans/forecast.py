@@ -81,7 +81,7 @@ def measure(config: Config, halves: DataHalves) -> Cost:
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, halves)
     fabric = build_fabric(config.run.device, FULL)
     batch = config.train.batch_size
-    model = config.model.model_copy(update={"pretrained": False, "weights": None})  # their values cost nothing
+    model = config.model.without_source  # the values of weights cost nothing
     network = build_network(model, learned, config.run.seed).to(fabric.device).eval()
     loaders = loader_processes(config.run.workers, learned.source)
     loading, inputs = _seconds_of_loading(learned, batch, augmented=True)

@@ -47,8 +47,8 @@ def trained_part(model: ModelConfig) -> ModelConfig:
     """
     if not model.trains_on_features or model.train_from is not None:
         return model
-    nothing = {"weights": None, "pretrained": False, "input_mean": None, "input_std": None, "freeze_backbone": False}
-    return model.model_copy(update={"backbone": IDENTITY, "args": (), "pooling": "gap", **nothing})
+    nothing = {"input_mean": None, "input_std": None, "freeze_backbone": False}
+    return model.without_source.model_copy(update={"backbone": IDENTITY, "args": (), "pooling": "gap", **nothing})
 
 
 def store_of(config: Config) -> FeatureStore:

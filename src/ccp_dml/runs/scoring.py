@@ -170,9 +170,7 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
         raise UserError(
             f"{logbook.folder} has no {logbook.best_file.name} yet; finish it with `ccp train --resume --out` first."
         )
-    # Nothing to load or download: the run's own weights follow.
-    model = trained_part(config.model).model_copy(update={"weights": None, "pretrained": False})
-    network = build_network(model, test.queries, config.run.seed)
+    network = build_network(trained_part(config.model).without_source, test.queries, config.run.seed)
     try:
         network.load_state_dict(logbook.best_weights())
     except RuntimeError:

@@ -120,7 +120,7 @@ def joined_network(
     """Build the network from an image to its embedding, and name the precision in which its backbone works."""
     on_features = config.model.trains_on_features
     # Otherwise there is nothing to load or download: the run's own weights hold the backbone, too.
-    model = config.model if on_features else without_source(config.model)
+    model = config.model if on_features else config.model.without_source
     network = build_network_for(model, width, config.run.seed, backbone)
     if on_features:
         logbook.pin_backbone(digest_of(network))
@@ -161,16 +161,12 @@ def load_saved(
     consent = trust_code or backbone is not None  # whose class then stands in for the code
     described = with_copies(folder, Config(model=description.network), digests, [BACKBONE], trust_code=consent)
     description = replace(description, network=described.model)
-    network = build_network_for(without_source(description.network), width, seed=0, own_backbone=backbone)
+    network = build_network_for(description.network.without_source, width, seed=0, own_backbone=backbone)
     fill(network, weights, folder / WEIGHTS, folder / MODEL)
     model = EmbeddingModel(network, preprocessing, description, build_fabric(device, description.precision))
     if model.digest != expected:
         raise damaged(folder, "its digest is not that of its content")
     return model
-
-
-def without_source(model: ModelConfig) -> ModelConfig:
-    return model.model_copy(update={"weights": None, "pretrained": False})
 
 
 def input_width(model: ModelConfig, weights: dict[str, Tensor], file: Path) -> int | None:

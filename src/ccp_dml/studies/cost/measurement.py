@@ -34,8 +34,8 @@ class TimedTraining:
     """
 
     def __init__(self, run: PlannedRun, bench: Workbench, window: int) -> None:
-        train = run.config.train.model_copy(update={"evaluate_every": window, "max_steps": None})
-        config, parts = run.config.model_copy(update={"train": train}), bench.parts(run.config)
+        config = run.config.with_values(train={"evaluate_every": window, "max_steps": None})
+        parts = bench.parts(run.config)
         fabric = build_fabric(config.run.device, config.run.precision_outside_training)
         self.window, self.wait = window, partial(wait, fabric.device)
         self.network = bench.first_network(run)
