@@ -123,10 +123,6 @@ def first_classes(halves: DataHalves, count: int) -> DataHalves:
     return replace(halves, train=kept(halves.train), test=halves.test.changed(kept))
 
 
-def _glyphs(_: DataConfig) -> DataHalves:
-    return load_glyphs()
-
-
 def _folder(data: DataConfig) -> DataHalves:
     root = _given(data, "root", "the folder with one subfolder per class")
     halves = load_folder(root, _reading(data), data.test_share)
@@ -184,10 +180,6 @@ def _refuse_arguments(data: DataConfig) -> None:
         )
 
 
-def _mnist(data: DataConfig) -> DataHalves:
-    return load_mnist(_prepared_root(data))
-
-
 def _prepared_root(data: DataConfig) -> str:
     return _given(data, "root", f"its folder (see `ccp data prepare {data.name}`)")
 
@@ -218,15 +210,12 @@ def _augmentation(data: DataConfig) -> Augmentation:
 
 
 DATASETS: dict[str, Callable[[DataConfig], DataHalves]] = {
-    "glyphs": _glyphs,
+    "glyphs": lambda _: load_glyphs(),
     "folder": _folder,
     "csv": _csv,
     "features": _features,
-    "cub": _images,
-    "cars196": _images,
-    "sop": _images,
-    "inshop": _images,
-    "mnist": _mnist,
+    **dict.fromkeys(("cub", "cars196", "sop", "inshop"), _images),
+    "mnist": lambda data: load_mnist(_prepared_root(data)),
 }
 
 

@@ -51,10 +51,6 @@ def trained_part(model: ModelConfig) -> ModelConfig:
     return model.without_source.model_copy(update={"backbone": IDENTITY, "args": (), "pooling": "gap", **nothing})
 
 
-def store_of(config: Config) -> FeatureStore:
-    return FeatureStore(None if config.run.cache is None else Path(config.run.cache).expanduser())
-
-
 @dataclass
 class FrozenFeatures:
     """Replaces images by features of a frozen backbone, and keeps the last backbone and its features."""
@@ -112,7 +108,8 @@ class FrozenFeatures:
 
     def _features(self, config: Config, part: LabelledSet, views: int, watcher: Watcher) -> np.ndarray:
         """Read features (V, N, F) or maps (V, N, C, h, w) from the cache, or compute them into it."""
-        backbone, store = self.backbone(config), store_of(config)
+        backbone, cache = self.backbone(config), config.run.cache
+        store = FeatureStore(None if cache is None else Path(cache).expanduser())
         shape = (views, len(part), *row_shape(backbone, part))
         images = part.source.signature(part.positions)
         dtype = str(DTYPES[config.model.feature_precision]).removeprefix("torch.")
