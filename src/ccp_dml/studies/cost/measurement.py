@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from ccp_dml.foundation.stopwatch import LapTimer
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.projections import IterativeProjections
 from ccp_dml.records.logbook import Logbook
@@ -23,6 +22,33 @@ STEP_PARTS = ("batch", "forward", "loss", "backward", "pull", "optimiser")
 """In the order of `Trainer.take_step`; see `ends_of_parts`."""
 
 Samples = dict[str, list[float]]  # quantity -> one value per round
+
+
+class LapTimer:
+    """Adds up the seconds of named parts that follow each other: `begin()`, then `lap(name)` at the end of each.
+
+    Args:
+        wait: called before the clock is read, as work may go on behind the caller's back, on a GPU for instance.
+    """
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.wait = wait
+        self.seconds: dict[str, float] = {}
+        self._last = 0.0
+
+    def begin(self) -> None:
+        """Start the first part now."""
+        self._last = self._now()
+
+    def lap(self, name: str) -> None:
+        """End the part `name`, and start the next one."""
+        now = self._now()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
+        self._last = now
+
+    def _now(self) -> float:
+        self.wait()
+        return monotonic()
 
 
 class TimedTraining:
