@@ -81,7 +81,7 @@ def tested_on(runs: Sequence[RunFolder]) -> str:
     """Name what the test scores of runs are about: unseen classes, unless some of them also trained or selected."""
 
     def name(run: RunFolder) -> str:
-        if run.settings().get("protocol.select_on") == "test":
+        if run.selected_on_test:
             return "test classes"
         return "new images of classes that trained" if tests_on_trained(run) else "unseen classes"
 
@@ -91,10 +91,9 @@ def tested_on(runs: Sequence[RunFolder]) -> str:
 
 def validated_on(run: RunFolder) -> str:
     """Name what chose a run's best evaluation: classes, or images of classes that train, held out, or the test half."""
-    settings = run.settings()
-    if settings.get("protocol.select_on") == "test":
+    if run.selected_on_test:
         return "test classes"
-    return "held-out images" if settings.get("protocol.hold_out") == "images" else "validation classes"
+    return "held-out images" if run.settings().get("protocol.hold_out") == "images" else "validation classes"
 
 
 def setting(value: Any) -> str:
