@@ -151,7 +151,8 @@ def train_with(
     """Start the run `wanted`, or go on with the one in `folder`, also by settings in place of its own."""
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.records.code_copies import code_of
-    from ccp_dml.records.logbook import Logbook, sweep
+    from ccp_dml.records.leftovers import sweep
+    from ccp_dml.records.logbook import Logbook
     from ccp_dml.runs.training import train as run
 
     command = ["ccp", *(word for word in sys.argv[1:] if word != "--resume")]  # repeats the run from its start
