@@ -44,7 +44,7 @@ def test_a_resumed_run_may_be_longer_but_not_another(book):
     with pytest.raises(UserError, match=r"was started with optim\.lr"):
         again.config_to_resume(["optim.lr=1"])
     again.pin_data("these")
-    with pytest.raises(UserError, match="The data .* are not those"):
+    with pytest.raises(UserError, match=r"The data .* are not those"):
         again.pin_data("others")
 
 
