@@ -45,18 +45,16 @@ PUBLISHED: dict[str, Published] = {published.name: published for published in (C
 
 @naming_keys("data")
 def build_data(data: DataConfig) -> DataHalves:
-    if own_code.is_own(data.name, own_code.DATASETS):
-        refuse_unused_augmentation(data)
-        halves = _own(with_sizes(data))
-    elif data.name not in DATASETS:
+    load = _own if own_code.is_own(data.name, own_code.DATASETS) else DATASETS.get(data.name)
+    if load is None:
         raise UserError(
             f"data.name = {data.name!r} is no data set{did_you_mean(data.name, list(DATASETS))}; one of your own is "
             "named by its code, FILE.py:NAME."
         )
-    else:
+    if load is not _own:
         _refuse_arguments(data)
-        refuse_unused_augmentation(data)
-        halves = DATASETS[data.name](with_sizes(data))
+    refuse_unused_augmentation(data)
+    halves = load(with_sizes(data))
     halves = halves if data.classes is None else first_classes(halves, data.classes)
     if data.augment != "none":
         return halves
