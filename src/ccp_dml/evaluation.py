@@ -85,16 +85,17 @@ def score(
     Several processes embed batches of their own and look for neighbours of a part of the queries; all get the same
     scores, equal to those of one process to the last bit.
     """
-    embedded = embed(network, queries, processes=processes)
-    references = (None, None) if gallery is None else embed(network, gallery, processes=processes)
-    for embeddings in (embedded[0], references[0]):
-        if embeddings is not None and not embeddings.isfinite().all():
+    embeddings, labels = embed(network, queries, processes=processes)
+    ref_embeddings, ref_labels = (None, None) if gallery is None else embed(network, gallery, processes=processes)
+    for found in (embeddings, ref_embeddings):
+        if found is not None and not found.isfinite().all():
             raise NonFiniteError("The network gives embeddings that hold NaN or infinity, which cannot be scored.")
 
     def join(own: Tensor) -> Tensor:
         return processes.gather_rows([own], own.device)
 
-    return processes.same(retrieval_scores(*embedded, *references, k, part=processes.share_of, join=join))
+    sides = (embeddings, labels, ref_embeddings, ref_labels)
+    return processes.same(retrieval_scores(*sides, k, part=processes.share_of, join=join))
 
 
 @dataclass(frozen=True)
