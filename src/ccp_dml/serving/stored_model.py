@@ -21,13 +21,12 @@ from ccp_dml.records.documents import read_json
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.runs.build import build_network_for
-from ccp_dml.runs.devices import build_fabric
+from ccp_dml.runs.devices import FULL, build_fabric
 from ccp_dml.runs.frozen import digest_of
 from ccp_dml.serving.model import FORMAT, MODEL, PREPROCESSING, WEIGHTS, Description, EmbeddingModel
 from ccp_dml.serving.preprocessing import from_values, preprocessing_of
 
 BACKBONE = "model.backbone"
-FLOAT32 = "32-true"
 
 
 def load(
@@ -127,7 +126,7 @@ def joined_network(
         below = {f"backbone.{name}": value for name, value in network.backbone.state_dict().items()}
         weights = {**below, **weights}  # what was trained replaces what it began with
     fill(network, weights, logbook.best_file, logbook.folder / layout.CONFIG)
-    return network, config.run.precision_outside_training if on_features else FLOAT32
+    return network, config.run.precision_outside_training if on_features else FULL
 
 
 def load_saved(
