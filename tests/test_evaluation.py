@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from ccp_dml.errors import NonFiniteError, UserError
-from ccp_dml.evaluation import Spread, embed, inference, paired_difference, score, score_together, spread
+from ccp_dml.evaluation import Spread, embed, inference, paired_difference, score, spread
 
 
 class Doubled(nn.Module):
@@ -99,6 +99,6 @@ def test_differences_are_taken_in_pairs():
 def test_embeddings_that_are_not_finite_are_named():
     good, bad = torch.eye(4), torch.eye(4).index_fill(0, torch.tensor([2]), float("inf"))
     labels = torch.tensor([0, 0, 1, 1])
-    for queries, references in ((bad, (None, None)), (good, (bad, labels))):
+    for queries, gallery in ((bad, None), (good, [(bad, labels)])):
         with pytest.raises(NonFiniteError, match="embeddings that hold NaN or infinity"):
-            score_together((queries, labels), references, (1,))
+            score(nn.Identity(), [(queries, labels)], gallery)

@@ -85,27 +85,17 @@ def score(
     Several processes embed batches of their own and look for neighbours of a part of the queries; all get the same
     scores, equal to those of one process to the last bit.
     """
-    queried = embed(network, queries, processes=processes)
-    references = (None, None) if gallery is None else embed(network, gallery, processes=processes)
-    return processes.same(score_together(queried, references, k, processes))
-
-
-def score_together(
-    queries: tuple[Tensor, Tensor],
-    references: tuple[Tensor | None, Tensor | None],
-    k: Sequence[int],
-    processes: Processes = ALONE,
-) -> RetrievalScores:
-    """Score embeddings and labels that every process holds; each finds the neighbours of its part of the queries."""
-
-    for embeddings in (queries[0], references[0]):
-        if embeddings is not None and not embeddings.isfinite().all():
+    embeddings, labels = embed(network, queries, processes=processes)
+    ref_embeddings, ref_labels = (None, None) if gallery is None else embed(network, gallery, processes=processes)
+    for found in (embeddings, ref_embeddings):
+        if found is not None and not found.isfinite().all():
             raise NonFiniteError("The network gives embeddings that hold NaN or infinity, which cannot be scored.")
 
     def join(own: Tensor) -> Tensor:
         return processes.gather_rows([own], own.device)
 
-    return retrieval_scores(*queries, *references, k, part=processes.share_of, join=join)
+    sides = (embeddings, labels, ref_embeddings, ref_labels)
+    return processes.same(retrieval_scores(*sides, k, part=processes.share_of, join=join))
 
 
 @dataclass(frozen=True)

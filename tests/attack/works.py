@@ -26,7 +26,8 @@ from ccp_dml.data.published.preparation import Steps, prepare
 from ccp_dml.data.published.published_set import Survey, not_found
 from ccp_dml.foundation.digests import file_digest
 from ccp_dml.records.feature_store import FeatureStore
-from ccp_dml.records.logbook import Logbook, sweep
+from ccp_dml.records.leftovers import sweep
+from ccp_dml.records.logbook import Logbook
 from ccp_dml.serving.search.index import SearchIndex
 
 Code = int | None

@@ -73,7 +73,7 @@ def test_a_check_that_fails_is_a_finding():
 
 
 def test_missing_packages_are_named(monkeypatch):
-    monkeypatch.setattr("ccp_dml.records.logbook.installed", lambda name: None if name == "timm" else "1.0")
+    monkeypatch.setattr("ccp_dml.foundation.environment.installed", lambda name: None if name == "timm" else "1.0")
     assert not versions()[0].fine
     assert "missing: timm" in versions()[0].text
 

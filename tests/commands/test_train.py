@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from ccp_dml.cli import main
-from ccp_dml.commands.train import next_commands
+from ccp_dml.commands.train import free_folder, next_commands
 from ccp_dml.config.layers import resolve
 from ccp_dml.foundation.locks import alone_in
 from ccp_dml.losses import ContrastiveLoss
@@ -190,6 +190,13 @@ def test_commands_to_type_next_can_be_typed_for_folders_with_spaces():
     lines = next_commands(Path("my runs/first"), resolve(["glyphs", "c2"]).config.as_tables())
     assert sum("'my runs/first'" in line for line in lines) == 4
     assert not any("my runs" in line.replace("'my runs/first'", "") for line in lines)
+
+
+def test_a_run_without_out_takes_the_first_free_folder_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert free_folder(["glyphs", "c2"]) == Path("runs/glyphs-c2")
+    Path("runs/glyphs-c2").mkdir(parents=True)
+    assert free_folder(["glyphs", "c2"]) == Path("runs/glyphs-c2-2")
 
 
 @pytest.mark.parametrize("setting", ["data.test_share=0", "protocol.hold_out=nothing"])

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.environment import environment
 from ccp_dml.foundation.files import write_json
 from ccp_dml.foundation.locks import lock
 from ccp_dml.plans import worker
 from ccp_dml.plans.messages import Failed, Finished, Share
 from ccp_dml.plans.plan import plan_run, state_of
 from ccp_dml.plans.worker import attempt, with_share
-from ccp_dml.records.logbook import environment
 from ccp_dml.records.ownership import Ownership
 from ccp_dml.runs.datasets import build_data
 

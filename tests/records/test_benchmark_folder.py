@@ -34,11 +34,6 @@ def test_a_request_is_read_back(tmp_path: Path) -> None:
     assert BenchmarkFolder.read(tmp_path).command().endswith(f" --paper cub --out {tmp_path}")
 
 
-def test_of_a_setting_given_twice_the_last_counts() -> None:
-    assert REQUEST.setting("optim.lr") == "2"
-    assert REQUEST.setting("optim") is None
-
-
 def test_runs_are_found_by_method_and_the_command_repeats_all(write_run: Callable[..., Path], tmp_path: Path) -> None:
     write_request(tmp_path, REQUEST)
     for name in ("c2/repeat0/fold1", "c2/repeat0/fold0", "other/repeat0/fold0"):

@@ -1,89 +1,66 @@
-"""What a killed process leaves in a run's folder is swept, and nothing that is not its own."""
+"""The folder of a run is opened once, and gone on with as it began."""
 
-import json
+import shutil
 
 import pytest
+import torch
 
 from ccp_dml.config.layers import resolve
-from ccp_dml.records.logbook import ADDED_LATER, settings_digest, sweep
+from ccp_dml.errors import UserError
+from ccp_dml.records.logbook import Logbook
 
-ENVIRONMENT = json.dumps({"packages": {"ccp-dml": "0.1.0"}})
-
-
-def files(folder):
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+CONFIG = resolve(["glyphs", "c2"], ["train.max_steps=4"]).config
+CPU = torch.device("cpu")
 
 
-def test_a_started_run_is_kept_but_for_half_written_files(tmp_path):
-    kept = {"config.toml", "environment.json", "log.txt", "checkpoint.pt", "problems/001.safetensors"}
-    (tmp_path / "problems").mkdir()
-    for name in (*kept, ".checkpoint.pt.abc.part", "problems/.001.safetensors.abc.part"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "environment.json").write_text(ENVIRONMENT)
-    sweep(tmp_path)
-    assert files(tmp_path) == kept
+def begun(folder, data):
+    book = Logbook.open_new(folder, CONFIG, ["ccp", "train", "glyphs", "c2"])
+    book.pin_data(data)
+    book.begin()
+    return book
 
 
-def test_another_programs_config_makes_no_run(tmp_path):
-    for name in ("config.toml", "environment.json", ".film.mp4.part"):
-        (tmp_path / name).write_text("{}")
-    before = files(tmp_path)
-    sweep(tmp_path)
-    assert files(tmp_path) == before
+@pytest.fixture
+def book(tmp_path):
+    return begun(tmp_path / "run", "these")
 
 
-def test_what_was_written_before_a_run_began_goes(tmp_path):
-    (tmp_path / "environment.json").write_text(ENVIRONMENT)
-    (tmp_path / ".config.toml.abc.part").write_text("half")
-    sweep(tmp_path)
-    assert files(tmp_path) == set()
+def test_a_folder_stays_untouched_until_its_run_begins(tmp_path):
+    Logbook.open_new(tmp_path / "run", CONFIG, ["ccp"])
+    assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("notes.txt", "mine"),
-        ("log.txt", "mine"),
-        ("environment.json", "{}"),
-        ("environment.json", "no JSON"),
-        (".film.mp4.part", "half"),
-    ],
-)
-def test_a_folder_with_anything_else_in_it_is_not_touched(tmp_path, name, content):
-    (tmp_path / "environment.json").write_text(ENVIRONMENT)
-    (tmp_path / name).write_text(content)
-    before = files(tmp_path)
-    sweep(tmp_path)
-    assert files(tmp_path) == before
+def test_a_new_run_takes_no_place_that_holds_something(book, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    places = {book.folder: "add --resume", tmp_path: "holds no run", tmp_path / "notes.txt": "is a file"}
+    for place, told in places.items():
+        with pytest.raises(UserError, match=told):
+            Logbook.open_new(place, CONFIG, ["ccp"])
 
 
-def test_a_workers_log_is_its_own(tmp_path):
-    (tmp_path / "log.txt").write_text("")
-    sweep(tmp_path, also=("log.txt",))
-    assert files(tmp_path) == set()
+def test_a_resumed_run_may_be_longer_but_not_another(book):
+    again = Logbook.reopen(book.folder)
+    assert again.config_to_resume(["train.max_steps=8"]).train.max_steps == 8
+    with pytest.raises(UserError, match=r"was started with optim\.lr"):
+        again.config_to_resume(["optim.lr=1"])
+    again.pin_data("these")
+    with pytest.raises(UserError, match=r"The data .* are not those"):
+        again.pin_data("others")
 
 
-def test_there_may_be_no_folder(tmp_path):
-    sweep(tmp_path / "none")
-    assert not (tmp_path / "none").exists()
+def test_of_a_damaged_checkpoint_the_one_before_is_taken(book):
+    for step in (1, 2):
+        book.save({"step": step})
+    content = bytearray(book.checkpoint_file.read_bytes())
+    content[len(content) // 2] ^= 1
+    book.checkpoint_file.write_bytes(content)
+    assert book.last_state(CPU) == {"step": 1}
+    assert "The checkpoint before it is taken" in book.notes[0]
 
 
-@pytest.mark.parametrize(("key", "as_before"), ADDED_LATER.items())
-def test_a_setting_that_was_added_later_counts_where_it_departs_from_what_earlier_versions_did(key, as_before):
-    config = resolve(["cub", "frozen", "ms-ccp"], ["ccp.pair_weight=balanced"]).config
-    section, name = key.split(".")
-    table = getattr(config, section)
-    assert getattr(table, name) == as_before
-    other = {"half": "single", True: False, False: True, 0.4: 0.5, 2.0: 3.0, 3.0: 1.0}[as_before]
-    changed = config.model_copy(update={section: table.model_copy(update={name: other})})
-    assert settings_digest(changed) != settings_digest(config)
-
-
-def test_a_balance_that_nobody_reads_does_not_count():
-    digests = {settings_digest(resolve(["cub", "c2-ccp"], [f"ccp.balance={value}"]).config) for value in (1, 3)}
-    assert len(digests) == 1
-
-
-def test_settings_have_the_digest_that_versions_without_the_later_ones_gave_them():
-    """As it was written into runs then: a key that is missing in ADDED_LATER would make them strangers."""
-    assert settings_digest(resolve(["glyphs", "c2-ccp"], []).config) == "579a2378cd15059b624a71f44a39f833"
+def test_the_checkpoint_of_another_run_is_refused(book, tmp_path):
+    other = begun(tmp_path / "other", "others")
+    other.save({"step": 1})
+    shutil.copy(other.checkpoint_file, book.checkpoint_file)
+    with pytest.raises(UserError, match="belongs to another run"):
+        book.last_state(CPU)

@@ -30,7 +30,7 @@ def test_rates_keep_the_digits_that_matter(value: float | None, text: str) -> No
         (words.milliseconds, 0.00123, "1.23 ms"),
         (words.megabytes, 1_234_400_000, "1,234 MB"),
         (words.count, 12345, "12,345"),
-        (words.whole, 1234.4, "1,234"),
+        (words.count, 1234.4, "1,234"),
         (words.setting, [0.9, "x"], '[0.9, "x"]'),
         (words.setting, "c2", "c2"),
         (words.setting, True, "true"),

@@ -16,7 +16,8 @@ from ccp_dml.data.loading import auto_workers, loader_processes
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest
 from ccp_dml.models.backbones import create_backbone
-from ccp_dml.records.logbook import ADDED_LATER, MAY_CHANGE, WHERE_FILES_ARE, Logbook, settings_digest
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.setting_groups import ADDED_LATER, MAY_CHANGE, WHERE_FILES_ARE, settings_digest
 from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.datasets import build_data

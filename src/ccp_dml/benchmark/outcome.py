@@ -19,8 +19,8 @@ from ccp_dml.plans.plan import incomplete_data
 from ccp_dml.plans.rehearsal import runs_of_loss_alone
 from ccp_dml.records.benchmark_folder import BenchmarkRequest
 from ccp_dml.records.benchmark_table import BenchmarkTable, EvaluationSetting
-from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_DATA_ARE
 from ccp_dml.records.run_folder import read_result
+from ccp_dml.records.setting_groups import HOW_IT_RUNS, WHERE_DATA_ARE
 from ccp_dml.reports.words import setting
 
 ALIKE = frozenset({"train.max_steps", "train.evaluate_every", "train.patience"})
@@ -125,8 +125,7 @@ def unlike_trainings(planned: Sequence[BenchmarkRun]) -> list[str]:
     """
     conditions: dict[str, dict[str, list[str]]] = {}  # of what: value -> methods
     for method, config in {one.method: one.run.config for one in planned}.items():
-        images = config.train.classes_per_batch * config.train.images_per_class
-        values = {"the number of images in a step": images, **values_of(config)}
+        values = {"the number of images in a step": config.train.batch_size, **values_of(config)}
         for key, value in values.items():
             if key in ALIKE or key.startswith(("data.", "model.")) or " " in key:
                 conditions.setdefault(key, {}).setdefault(setting(value), []).append(method)

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from ccp_dml.benchmark.request import BenchmarkRun
-from ccp_dml.config.layers import resolve, values_of
+from ccp_dml.config.layers import parse_settings, resolve, values_of
 from ccp_dml.config.recipes import recipe_label, shipped_recipes
 from ccp_dml.errors import UserError
 from ccp_dml.plans.plan import is_done, plan_run, refuse_other_method
 from ccp_dml.records.benchmark_folder import BenchmarkRequest, read_ensemble, write_ensemble
 from ccp_dml.records.embeddings import EmbeddedTest, load_embedded
-from ccp_dml.records.logbook import WHAT_IS_TESTED
+from ccp_dml.records.setting_groups import WHAT_IS_TESTED
 from ccp_dml.runs.scoring import concatenate, score_embeddings
 
 HOW_IT_IS_SELECTED = ("protocol.folds", "protocol.fold", "protocol.hold_out", "protocol.select_on")
@@ -67,7 +67,7 @@ def plan_folds(request: BenchmarkRequest, folder: Path, method: str, repeat: int
             "`ccp benchmark conventional`."
         )
     # A user who sets the fold wants that one alone, as ablations with a single split do.
-    one_fold = request.setting("protocol.fold") is not None
+    one_fold = "protocol.fold" in parse_settings(request.settings)
     planned = []
     for fold in [config.protocol.fold] if one_fold else range(config.protocol.folds):
         name = f"{recipe_label(method)}/repeat{repeat}/fold{fold}"

@@ -35,28 +35,26 @@ def cache(
     - `ccp cache --clear`
     - `ccp cache 3f2a --clear`
     """
-    from ccp_dml.foundation.files import cache_home
     from ccp_dml.records.feature_store import FeatureStore
     from ccp_dml.reports.words import megabytes
 
-    root = cache_home() / "features" if folder is None else folder
     if folder is not None and not folder.is_dir():
         raise UserError(f"--folder: there is no folder {folder}; give the one that run.cache names.")
     if key == "":
         raise UserError("KEY is empty; leave it out to mean all entries.")
-    store = FeatureStore(root)
+    store = FeatureStore(folder)
     entries = [entry for entry in store.entries() if key is None or entry.key.startswith(key)]
     if key is not None and not entries:
-        raise UserError(f"{root} has no entry whose name begins with {key!r}; `ccp cache` lists them.")
+        raise UserError(f"{store.root} has no entry whose name begins with {key!r}; `ccp cache` lists them.")
     if clear:
         for entry in entries:
             store.remove(entry)
     if as_json:
-        return print_json({"folder": str(root), "cleared": clear, "entries": [values(entry) for entry in entries]})
+        return print_json({"folder": str(store.root), "cleared": clear, "entries": list(map(values, entries))})
     if clear:
         freed = sum(entry.size for entry in entries)
-        return out.print(f"Removed {len(entries)} entries, {megabytes(freed, 1)}, from {root}.")
-    return show(entries, root)
+        return out.print(f"Removed {len(entries)} entries, {megabytes(freed, 1)}, from {store.root}.")
+    return show(entries, store.root)
 
 
 def show(entries: "list[CachedFeatures]", root: Path) -> None:

@@ -45,19 +45,17 @@ def config(
     named, keys = told_apart(recipes or [])
     refuse_disorder(named)
     resolved = resolve(named, settings or [])
-    completed = complete(resolved.config)
+    tables = complete(resolved.config).as_tables()
     for sentence in unread_settings([resolved.config], written_by_user(resolved)):
         warn(f"{sentence}.")
+    if not keys and not explain:
+        return print_json(tables) if as_json else typer.echo(tomli_w.dumps(tables), nl=False)
+    explained = all_keys(resolved, tables)
     if keys:
-        explained = all_keys(resolved, completed.as_tables())
-        chosen = {key: one for key, one in explained.items() if key in keys or key.partition(".")[0] in keys}
-        return print_json(chosen) if as_json else print_keys(chosen)
-    if explain:
-        explained = all_keys(resolved, completed.as_tables())
-        return print_json(explained) if as_json else print_explained(explained)
+        explained = {key: one for key, one in explained.items() if key in keys or key.partition(".")[0] in keys}
     if as_json:
-        return print_json(completed.as_tables())
-    return typer.echo(tomli_w.dumps(completed.as_tables()), nl=False)
+        return print_json(explained)
+    return print_keys(explained) if keys else print_explained(explained)
 
 
 def told_apart(given: list[str]) -> tuple[list[str], list[str]]:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ccp_dml.commands.console import Json, out, print_json
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, listing
 from ccp_dml.foundation.machine import gigabytes, machine_memory, usable_cores
 
 LITTLE_ROOM = 2e9  # bytes
@@ -77,7 +77,7 @@ def versions() -> list[Finding]:
     """Tell the versions of what is installed, and which extras are."""
     from importlib.util import find_spec
 
-    from ccp_dml.records.logbook import PACKAGES, installed
+    from ccp_dml.foundation.environment import PACKAGES, installed
 
     found = {name: installed(name) for name in PACKAGES}
     missing = [name for name, version in found.items() if version is None]
@@ -135,10 +135,9 @@ def disk() -> list[Finding]:
 
 def features() -> list[Finding]:
     """Look into the feature cache: its entries, and whether their headers can be read."""
-    from ccp_dml.foundation.files import cache_home
     from ccp_dml.records.feature_store import FeatureStore
 
-    entries = FeatureStore(cache_home() / "features").entries()
+    entries = FeatureStore().entries()
     unreadable = [entry.key[:8] for entry in entries if entry.is_complete and not entry.description]
     text = f"{len(entries)} entries" + (f"; damaged: {', '.join(unreadable)}" if unreadable else "")
     return [Finding("feature cache", text, not unreadable)]
@@ -151,9 +150,7 @@ def weights() -> list[Finding]:
 
     models = sorted(path.name.removeprefix("models--") for path in Path(HF_HUB_CACHE).glob("models--*"))
     files = sorted(path.name for path in Path(torch.hub.get_dir()).glob("checkpoints/*"))
-    names = [*models, *files]
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return [Finding("weights", shown or "none at hand; model.pretrained=true downloads them")]
+    return [Finding("weights", listing([*models, *files]) or "none at hand; model.pretrained=true downloads them")]
 
 
 def files_of(run: Path) -> list[Finding]:

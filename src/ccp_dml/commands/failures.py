@@ -67,16 +67,13 @@ def explain(error: Exception) -> tuple[str, int]:
     if LOADER_KILLED.search(str(error)):
         return "A process that loads images was killed, perhaps for want of memory; fewer run.workers need less.", 1
     if isinstance(error, OSError) and error.errno in NO_ROOM:
-        return (
-            f"{error.strerror}{f': {named(error)}' if error.filename else ''}; make room and run the command again.",
-            2,
-        )
+        return f"{quoted(error)}; make room and run the command again.", 2
     if (of_database := disk_error_of_database(error)) is not None:
         return f"A database could not be written ({of_database}); make room and run the command again.", 2
     if isinstance(error, OSError) and (
         error.errno in OF_THE_DISK or (error.errno in OF_A_PATH and names_path_of_user(error))
     ):
-        return f"{error.strerror}{f': {named(error)}' if error.filename else ''}; check the path and its rights.", 2
+        return f"{quoted(error)}; check the path and its rights.", 2
     report = write_crash_report(error)
     return (
         f"{type(error).__name__}: {first_line(error)}. This is a mistake in ccp-dml, or a broken installation; "
@@ -110,10 +107,11 @@ def names_path_of_user(error: OSError) -> bool:
     return isinstance(name, str | bytes) and Path(__file__).parents[1] not in Path(os.fsdecode(name)).parents
 
 
-def named(error: OSError) -> str:
-    """Name the file of an error; a very long name is cut."""
-    name = str(error.filename)
-    return name if len(name) <= 200 else f"{name[:200]}..."
+def quoted(error: OSError) -> str:
+    """Quote what the system says, and of which file; a very long name is cut."""
+    name = str(error.filename or "")
+    shown = name if len(name) <= 200 else f"{name[:200]}..."
+    return f"{error.strerror}: {shown}" if name else f"{error.strerror}"
 
 
 def write_crash_report(error: BaseException) -> Path | str:
@@ -152,7 +150,7 @@ def report_folders() -> list[Path]:
 def versions() -> list[str]:
     """List the versions of what is installed; an installation may be too broken to tell."""
     try:
-        from ccp_dml.records.logbook import environment
+        from ccp_dml.foundation.environment import environment
 
         return [f"{key}: {value}" for key, value in environment(sys.argv).items()]
     except Exception as error:  # the report must be written all the same

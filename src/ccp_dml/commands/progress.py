@@ -50,7 +50,7 @@ class ProgressWatcher(Watcher):
             self.close()
 
     def start(self, config: Config, step: int) -> None:
-        self.images_per_step = config.train.classes_per_batch * config.train.images_per_class
+        self.images_per_step = config.train.batch_size
         self.window_start, self.window_step = monotonic(), step
         if self.console.is_terminal:
             most = config.train.max_steps

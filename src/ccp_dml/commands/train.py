@@ -1,7 +1,9 @@
 """`ccp train`."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from shlex import quote
 from time import sleep
@@ -72,7 +74,6 @@ def train(
     """
     from ccp_dml.foundation.launcher import run_together
     from ccp_dml.foundation.process_group import started_together
-    from ccp_dml.records.logbook import free_folder
     from ccp_dml.runs.datasets import build_data, remember_last
     from ccp_dml.runs.start import wanted_run
 
@@ -96,6 +97,15 @@ def train(
     if code := run_together("ccp_dml", ["train", *arguments], processes, max_restarts):
         raise typer.Exit(code)
     return None
+
+
+def free_folder(recipes: Sequence[str]) -> Path:
+    """Choose a folder when the user names none: `runs/glyphs-c2-ccp`, or the first free name after it."""
+    from ccp_dml.config.recipes import recipe_label
+
+    name = "-".join(map(recipe_label, recipes))
+    candidates = (Path("runs") / (name if turn == 1 else f"{name}-{turn}") for turn in count(1))
+    return next(folder for folder in candidates if not folder.exists())
 
 
 def train_in(
@@ -141,7 +151,8 @@ def train_with(
     """Start the run `wanted`, or go on with the one in `folder`, also by settings in place of its own."""
     from ccp_dml.commands.progress import ProgressWatcher
     from ccp_dml.records.code_copies import code_of
-    from ccp_dml.records.logbook import Logbook, sweep
+    from ccp_dml.records.leftovers import sweep
+    from ccp_dml.records.logbook import Logbook
     from ccp_dml.runs.training import train as run
 
     command = ["ccp", *(word for word in sys.argv[1:] if word != "--resume")]  # repeats the run from its start

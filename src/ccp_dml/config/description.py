@@ -1,7 +1,7 @@
 """Describe the keys of a configuration in words: meaning, type, default."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from ccp_dml.config.layers import FOR_LOSSES
-from ccp_dml.config.recipes import RECIPE_KINDS, recipe_layers, shipped_recipes
+from ccp_dml.config.recipes import recipe_layers, shipped_recipes
 from ccp_dml.config.schema import Arguments, fields_by_key
 
 
@@ -77,14 +77,14 @@ def type_name(annotation: Any) -> str:
     return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(annotation, str(annotation))
 
 
-def recipes_that_set(key: str, kinds: Iterable[str] = RECIPE_KINDS) -> dict[str, Any]:
+def recipes_that_set(key: str) -> dict[str, Any]:
     """Find the shipped recipes that set a key themselves, for every loss or for one: `scratch with ms` -> value.
 
     Tables for one loss hold its own arguments by their plain names.
     """
     section, _, name = key.partition(".")
     found: dict[str, Any] = {}
-    for recipe in shipped_recipes(*kinds):
+    for recipe in shipped_recipes():
         tables = recipe_layers(recipe)[-1].tables
         places = {recipe: tables} | {
             f"{recipe} with {loss}": {"loss": wishes} | wishes for loss, wishes in tables.get(FOR_LOSSES, {}).items()

@@ -72,13 +72,11 @@ def read_recipe(name: str) -> Layer:
     file: Traversable | Path | None = shipped.get(name)
     if file is None:
         file = Path(name)
+        refuse_data(file)
         if not isfile(file):
-            refuse_data(file)
             refuse_setting(name)
             known = did_you_mean(name, list(shipped)) or "; `ccp list recipes` names them all"
             raise UserError(f"There is no recipe {name!r}, shipped or as a TOML file{known}.")
-    if file == Path(name):
-        refuse_data(file)
     try:
         return Layer(name, from_toml(file.read_text(encoding="utf-8")))
     except ValueError as error:  # no TOML, no UTF-8, a number of 5,000 digits, 1,000 brackets

@@ -168,6 +168,11 @@ class ModelConfig(ConfigSection):
         return self.is_frozen and self.cache_features
 
     @property
+    def without_source(self) -> "ModelConfig":
+        """Leave out where first weights come from: nothing is loaded or downloaded for a network that gets others."""
+        return self.model_copy(update={"weights": None, "pretrained": False})
+
+    @property
     def has_trained_backbone(self) -> bool:
         """Tell whether the backbone begins with weights that mean something; a user's own may load them by itself."""
         return bool(self.pretrained or self.weights) or own_code.is_own(self.backbone, own_code.BACKBONES)
@@ -198,6 +203,11 @@ class TrainConfig(ConfigSection):
     warm_up_epochs: float = Field(0.0, ge=0, description="passes over the data in which a trained backbone rests")
     classes_per_batch: int = Field(8, ge=2, le=MOST_AT_ONCE, description="different classes in a training step")
     images_per_class: int = Field(4, ge=1, le=MOST_AT_ONCE, description="images of each of these classes")
+
+    @property
+    def batch_size(self) -> int:
+        """Count the images in a training step."""
+        return self.classes_per_batch * self.images_per_class
 
 
 class OptimConfig(ConfigSection):

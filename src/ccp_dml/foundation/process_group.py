@@ -45,7 +45,7 @@ class Processes:
     """One process that trains alone."""
 
     rank, count = 0, 1  # among all processes
-    local_rank, local_count = 0, 1  # among those of this machine
+    local_count = 1  # of this machine
 
     @property
     def is_first(self) -> bool:
@@ -111,7 +111,6 @@ class ProcessGroup(Processes):
 
     def __init__(self) -> None:
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
-        self.local_rank = int(os.environ.get("LOCAL_RANK", 0))
         self.local_count = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
     def gather(self, own: Tensor) -> Tensor:

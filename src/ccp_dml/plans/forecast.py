@@ -80,8 +80,8 @@ def measure(config: Config, halves: DataHalves) -> Cost:
     """Time a few steps of the training, a batch of evaluation and scores, on the device of the run."""
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, halves)
     fabric = build_fabric(config.run.device, FULL)
-    batch = config.train.classes_per_batch * config.train.images_per_class
-    model = config.model.model_copy(update={"pretrained": False, "weights": None})  # their values cost nothing
+    batch = config.train.batch_size
+    model = config.model.without_source  # the values of weights cost nothing
     network = build_network(model, learned, config.run.seed).to(fabric.device).eval()
     loaders = loader_processes(config.run.workers, learned.source)
     loading, inputs = _seconds_of_loading(learned, batch, augmented=True)

@@ -14,8 +14,9 @@ from ccp_dml.records import layout
 from ccp_dml.records.code_copies import GROUPS, same_class
 from ccp_dml.records.documents import read_json
 from ccp_dml.records.evaluation_log import EvaluationLog
-from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_DATA_ARE, Logbook
+from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import is_finished, is_run
+from ccp_dml.records.setting_groups import HOW_IT_RUNS, WHERE_DATA_ARE
 from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.datasets import with_sizes
 from ccp_dml.runs.start import refuse_without_mode

@@ -26,7 +26,8 @@ from ccp_dml.foundation.machine import LESS_MEMORY, keep_freed_memory, out_of_me
 from ccp_dml.plans.messages import Evaluated, Failed, Finished, Progress, Share, Stopped
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.records import layout
-from ccp_dml.records.logbook import Logbook, sweep
+from ccp_dml.records.leftovers import sweep
+from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.ownership import Ownership, TakenOver
 from ccp_dml.records.run_folder import is_run
 from ccp_dml.runs.datasets import build_data, remember_last

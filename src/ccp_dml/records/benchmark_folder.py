@@ -34,11 +34,6 @@ class BenchmarkRequest:
     settings: tuple[str, ...]  # KEY=VALUE, for all runs
     paper: str | None = None  # the paper's data set to compare with, where the recipe's own is none of them
 
-    def setting(self, key: str) -> str | None:
-        """Find what the user set for `key`, as it was written; of several, the last one counts."""
-        texts = [text for text in self.settings if text.partition("=")[0].strip() == key]
-        return texts[-1].partition("=")[2].strip() if texts else None
-
     @property
     def title(self) -> str:
         name = self.protocol.replace("mlrc", "MLRC").replace("conventional", "Conventional")

@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike
 
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import file_digest
-from ccp_dml.foundation.files import from_json, write_json
+from ccp_dml.foundation.files import cache_home, from_json, write_json
 from ccp_dml.foundation.locks import lock
 
 FORMAT = 1
@@ -45,10 +45,10 @@ class CachedFeatures:
 
 
 class FeatureStore:
-    """The cache below one folder."""
+    """The cache below the folder `root`; by default it is in the user's cache folder."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = cache_home() / "features" if root is None else root
 
     def read(self, key: str, shape: tuple[int, ...], dtype: DTypeLike = np.float16) -> np.ndarray | None:
         """Map the features of an entry from disk; None if there is no such entry. A key has one shape and dtype."""

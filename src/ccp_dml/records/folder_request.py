@@ -15,7 +15,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import write_text
 from ccp_dml.records import layout
 from ccp_dml.records.documents import read_toml
-from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_DATA_ARE
+from ccp_dml.records.setting_groups import HOW_IT_RUNS, WHERE_DATA_ARE
 
 Values = dict[str, Any]
 

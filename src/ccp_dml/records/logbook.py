@@ -1,16 +1,7 @@
-"""Write the folder of one run: open it or resume it, log evaluations, keep checkpoint and best weights, finish it.
+"""Write the folder of one run: open it or resume it, log evaluations, keep checkpoint and best weights, finish it."""
 
-Also here: which settings a resumed or scored run may change, and how leftovers of a killed run are removed.
-"""
-
-import os
-import platform
 import shlex
-import sys
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatch
-from importlib.metadata import PackageNotFoundError, version
-from itertools import count
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,70 +10,33 @@ import torch
 
 from ccp_dml.config.layers import SETTING, differing, parse_settings, resolve, values_of
 from ccp_dml.config.readers import refuse_unread
-from ccp_dml.config.recipes import recipe_label
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from ccp_dml.foundation.digests import digest
+from ccp_dml.foundation.environment import environment
 from ccp_dml.foundation.files import as_json, from_json, write_json, write_text
-from ccp_dml.foundation.process_group import current
 from ccp_dml.foundation.seals import DamagedError, check_safetensors
 from ccp_dml.records import code_copies, layout
 from ccp_dml.records.documents import forget_checksums, read_json, write_checksums
 from ccp_dml.records.evaluation_log import EvaluationLog, Row
 from ccp_dml.records.ownership import Ownership
 from ccp_dml.records.run_folder import require_run
-
-HOW_IT_RUNS = frozenset(
-    {"run.workers", "run.device", "run.evaluation_batch", "run.cache", "run.logger", "run.checkpoint_minutes"}
-    | {"run.proxies_on_disk", "run.proxies_over_processes"}
+from ccp_dml.records.setting_groups import (
+    HOW_IT_RUNS,
+    MAY_CHANGE,
+    MAY_DIFFER_IN_SCORING,
+    WHAT_IS_TRAINED,
+    WHERE_DATA_ARE,
+    WHERE_FILES_ARE,
+    settings_digest,
 )
-"""Keys that do not change a result: a finished run stays valid when they differ."""
-
-HOW_IT_IS_SCORED = frozenset({"protocol.recall_at"})
-"""Keys that matter to the test scores alone."""
-
-MAY_CHANGE = HOW_IT_RUNS | HOW_IT_IS_SCORED | {"train.max_steps", "data.duplicates", "run.map_points"}
-"""Keys that a resumed run may set anew: how long it trains, on which machine, where it logs, what it draws, and how it
-is scored. None of them changes what a step computes."""
-
-WHERE_DATA_ARE = frozenset({"data.root", "data.path"})
-"""Keys that a resumed run may set anew, too: data may move, and a digest tells whether they are still the same."""
-
-WHAT_IS_TRAINED = ("data.name", "loss.name", "ccp.mode", "model.backbone")
-"""Keys that are named before others where two configurations differ: the others follow from them."""
-
-WHERE_FILES_ARE = WHERE_DATA_ARE | {"model.weights"}
-
-WHAT_IS_TESTED = (
-    *("data.name", "data.root", "data.path", "data.classes", "data.skip_broken", "data.drop_small_classes"),
-    *("data.test_share", "data.split_column"),
-)
-"""Keys that decide which images are in the test half; other keys of the data decide how training sees images."""
-
-MAY_DIFFER_IN_SCORING = (
-    WHERE_FILES_ARE | HOW_IT_IS_SCORED | {"run.cache", "run.device", "run.evaluation_batch", "run.workers"}
-)
-"""Keys that may be set when a finished run is scored: files move, machines differ, and questions change."""
-
-ADDED_LATER = {
-    "model.feature_precision": "half",
-    "ccp.pull_to_start": True,
-    "ccp.balance": 3.0,
-    "ccp.corrected_sets": 0,
-    "metrix.enabled": False,
-    "metrix.weight": 0.4,
-    "metrix.alpha": 2.0,
-}
-"""Keys that earlier versions did not have, with what they did: runs of these versions keep their digests."""
 
 SETTINGS = "settings"  # the digest of the settings, among what environment.json records
 OWNER, LOG_DIGEST = "belongs_to", "log_digest"  # what a checkpoint holds besides the state
 
 CODE = "code"
 """Entry of environment.json: digests of the user's own code, by key."""
-
-PACKAGES = ("ccp-dml", "torch", "torchvision", "timm", "lightning-fabric", "pytorch-metric-learning", "numpy", "pillow")
 
 
 class Logbook:
@@ -372,85 +326,3 @@ class Logbook:
     def result(self) -> dict[str, Any] | None:
         """Read the result; None while the run is unfinished."""
         return read_json(self.result_file, remedy="remove it, and --resume scores the run again")
-
-
-def without_later(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what was added later and has the value that earlier versions worked with, or one that nobody reads."""
-    unread = {"ccp.balance"} if tables.get("ccp.pair_weight") != "balanced" else set()
-    return {key: value for key, value in tables.items() if key not in unread and ADDED_LATER.get(key, ...) != value}
-
-
-def settings_digest(config: Config) -> str:
-    """Digest the settings that decide what a run computes; where files are is left out, their content is pinned."""
-    tables = values_of(config)
-    tables |= {key: code_copies.name_of_copy(tables[key], key) for key in code_copies.GROUPS if key in tables}
-    tables = without_later(tables)
-    return digest(*(f"{key}={tables[key]!r}" for key in sorted(tables.keys() - MAY_CHANGE - WHERE_FILES_ARE)))
-
-
-def environment(command: Sequence[str]) -> dict[str, Any]:
-    """Describe command, software and machine: what a reader needs to repeat the run or to explain a difference."""
-    return {
-        "command": shlex.join(command),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": {name: installed(name) for name in PACKAGES},
-        "cpu_threads": torch.get_num_threads(),
-        "cpu_count": os.cpu_count(),
-        "cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "processes": current().count,
-        "executable": Path(sys.executable).name,
-    }
-
-
-def installed(name: str) -> str | None:
-    """Tell the version of an installed package; None where it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def free_folder(recipes: Sequence[str]) -> Path:
-    """Choose a folder when the user names none: `runs/glyphs-c2-ccp`, or the first free name after it."""
-    name = "-".join(map(recipe_label, recipes))
-    candidates = (Path("runs") / (name if turn == 1 else f"{name}-{turn}") for turn in count(1))
-    return next(folder for folder in candidates if not folder.exists())
-
-
-SCRATCH = ".*.part"
-SCRATCH_OF_NEW_RUN = (
-    *(f".{name}.*.part" for name in (layout.CONFIG, layout.ENVIRONMENT, layout.OWN_CODE)),
-    layout.OWN_CODE,
-)
-
-
-def sweep(folder: Path, also: Sequence[str] = ()) -> None:
-    """Remove the half-written files of a run, or everything in a folder whose run was killed before it began.
-
-    A folder that holds anything else is not ours and stays as it is. Files named in `also` count as ours.
-    """
-    if (folder / layout.CONFIG).exists():
-        if _is_environment(folder / layout.ENVIRONMENT):
-            for scratch in folder.rglob(SCRATCH):
-                scratch.unlink(missing_ok=True)
-        return
-    found = list(folder.iterdir()) if folder.is_dir() else []
-    if all(file.name in also or _is_of_new_run(file) for file in found):
-        for file in found:
-            file.unlink(missing_ok=True)
-
-
-def _is_of_new_run(file: Path) -> bool:
-    """Tell whether `begin` wrote this file before it could write the configuration."""
-    if file.name == layout.ENVIRONMENT:
-        return _is_environment(file)
-    return any(fnmatch(file.name, pattern) for pattern in SCRATCH_OF_NEW_RUN)
-
-
-def _is_environment(file: Path) -> bool:
-    """Tell whether a run of ours wrote this environment.json: other programs use that name, too."""
-    try:
-        return "ccp-dml" in from_json(file.read_text(encoding="utf-8"))["packages"]
-    except (OSError, ValueError, TypeError, KeyError):
-        return False

@@ -76,6 +76,11 @@ class RunFolder:
         """List the configuration under dotted keys such as `loss.name`."""
         return dict(flatten(self.config))
 
+    @property
+    def selected_on_test(self) -> bool:
+        """Tell whether the test classes themselves chose the best evaluation, which every table must say (D28)."""
+        return bool(self.settings().get("protocol.select_on") == "test")
+
     def score(self, half: str, metric: str) -> float | None:
         """Look up a final score of "test" or "validation", or before training of "raw" or "start"; None: not there."""
         return number(((self.result or {}).get(half) or {}).get(metric))

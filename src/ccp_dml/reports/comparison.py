@@ -9,8 +9,8 @@ from typing import Any
 from ccp_dml.config.readers import reads
 from ccp_dml.config.schema import Config, DataConfig
 from ccp_dml.evaluation import SCORE_TITLES, PairedDifference, lead_over, paired_difference
-from ccp_dml.records.logbook import HOW_IT_RUNS, WHAT_IS_TESTED, WHERE_FILES_ARE, without_later
 from ccp_dml.records.run_folder import RunFolder, run_labels
+from ccp_dml.records.setting_groups import HOW_IT_RUNS, WHAT_IS_TESTED, WHERE_FILES_ARE, without_later
 from ccp_dml.reports.words import data_text, difference_text, setting, winner_text
 
 NOT_THE_METHOD = HOW_IT_RUNS | WHERE_FILES_ARE | {"run.seed", "protocol.fold", "run.map_points"}
@@ -53,7 +53,7 @@ def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
         key: {place for method in methods if is_clearly_best(method, methods, key) for place in method.places}
         for key in SCORE_TITLES
     }
-    partners = {(pair_of(runs[place]), selected_on_test(runs[place])): place for place in reversed(methods[0].places)}
+    partners = {(pair_of(runs[place]), runs[place].selected_on_test): place for place in reversed(methods[0].places)}
     return [
         ComparedRun(
             run=run,
@@ -63,12 +63,12 @@ def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
                     values[key],
                     halves,
                     position,
-                    partners.get((pair_of(run), selected_on_test(run))),
+                    partners.get((pair_of(run), run.selected_on_test)),
                     position in clear[key],
                 )
                 for key in SCORE_TITLES
             },
-            is_marked=selected_on_test(run),
+            is_marked=run.selected_on_test,
         )
         for position, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True))
     ]
@@ -166,11 +166,6 @@ class Method:
         return {pair: value for pair, value in known if value is not None}
 
 
-def selected_on_test(run: RunFolder) -> bool:
-    """Tell whether the test classes themselves chose the run's best evaluation, which every table must say (D28)."""
-    return bool(run.settings().get("protocol.select_on") == "test")
-
-
 def pair_of(run: RunFolder) -> tuple[Any, Any]:
     """Tell what runs have in common that are compared as a pair: fold and seed."""
     settings = run.settings()
@@ -210,7 +205,7 @@ def why_no_pairs(method: Method, other: Method) -> str | None:
     """Say why runs of two methods are no pairs, whatever their folds and seeds; None if they may be."""
     if method.half != other.half:
         return "tested on different data"
-    if selected_on_test(method.runs[0]) != selected_on_test(other.runs[0]):
+    if method.runs[0].selected_on_test != other.runs[0].selected_on_test:
         return "only one of the two was selected on the test classes themselves"
     return None
 

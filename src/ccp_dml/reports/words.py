@@ -56,19 +56,14 @@ def megabytes(size: float | None, digits: int = 0) -> str:
     return MISSING if size is None else f"{size / 1e6:,.{digits}f} MB"
 
 
-def count(value: int | None) -> str:
-    """Write a whole number, for example "12,345"."""
-    return MISSING if value is None else f"{value:,}"
+def count(value: float | None) -> str:
+    """Write a number of things, for example "12,345"; a mean of such numbers without its decimals."""
+    return MISSING if value is None else f"{value:,.0f}"
 
 
 def counted(number: int, noun: str) -> str:
     """Write `1 problem` or `3 problems`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def whole(value: float | None) -> str:
-    """Write a mean of counts without its decimals."""
-    return MISSING if value is None else f"{value:,.0f}"
 
 
 def decimals(value: float | None, digits: int) -> str:
@@ -86,7 +81,7 @@ def tested_on(runs: Sequence[RunFolder]) -> str:
     """Name what the test scores of runs are about: unseen classes, unless some of them also trained or selected."""
 
     def name(run: RunFolder) -> str:
-        if run.settings().get("protocol.select_on") == "test":
+        if run.selected_on_test:
             return "test classes"
         return "new images of classes that trained" if tests_on_trained(run) else "unseen classes"
 
@@ -96,10 +91,9 @@ def tested_on(runs: Sequence[RunFolder]) -> str:
 
 def validated_on(run: RunFolder) -> str:
     """Name what chose a run's best evaluation: classes, or images of classes that train, held out, or the test half."""
-    settings = run.settings()
-    if settings.get("protocol.select_on") == "test":
+    if run.selected_on_test:
         return "test classes"
-    return "held-out images" if settings.get("protocol.hold_out") == "images" else "validation classes"
+    return "held-out images" if run.settings().get("protocol.hold_out") == "images" else "validation classes"
 
 
 def setting(value: Any) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -82,7 +83,7 @@ class TrainingRun:
         self.workers = loader_processes(config.run.workers, learned.source, processes.local_count)
         seed, ccp, train = config.run.seed, config.ccp, config.train
         is_final = config.protocol.hold_out == "nothing"
-        epoch = epoch_length(len(learned), train.classes_per_batch * train.images_per_class)
+        epoch = epoch_length(len(learned), train.batch_size)
 
         sampler = ClassBalancedBatches(
             learned.labels,
@@ -155,7 +156,7 @@ class TrainingRun:
             proxies=self.proxies,
             pull=pull,
             embed_pool=self.embed_pool if self.proxies is not None else None,
-            embed_origins=self.embed_origins if self.proxies is not None else None,
+            embed_origins=partial(self.pool.embed_origins, self.wrapped_network) if self.proxies is not None else None,
             pace=pace_of(config, len(learned.class_names), epoch) if ccp.alternates else None,
             patience=ccp.patience if ccp.alternates and ccp.until != "steps" and not is_final else None,
             run_patience=None if is_final else train.patience,
@@ -230,15 +231,10 @@ class TrainingRun:
             return self.pool.embed(self.wrapped_network, problem)
         return self.pool.embed_in_chunks(self.wrapped_network, problem, at_once)
 
-    def embed_origins(self, problem: int, taken: Tensor) -> tuple[Tensor, Tensor]:
-        """Embed the images that some of the proxies were taken from once more; see `TrainingPool`."""
-        return self.pool.embed_origins(self.wrapped_network, problem, taken)
-
     def embed_rows(self, data: LabelledSet, rows: Tensor) -> Tensor:
         """Embed the images in `rows` (n,) of `data` as evaluations see them, normalised: (n, D)."""
-        return embed(self.wrapped_network, load_rows(data, rows, None, self.config.run.evaluation_batch, self.workers))[
-            0
-        ]
+        batches = load_rows(data, rows, None, self.config.run.evaluation_batch, self.workers)
+        return embed(self.wrapped_network, batches)[0]
 
     def evaluate(self) -> RetrievalScores:
         """Score the network on the validation set.
@@ -396,7 +392,7 @@ def pace_of(config: Config, classes: int, epoch: int) -> Pace:
         steps=problem_length(ccp, epoch) if ccp.until == "steps" else None,
         staleness=ccp.staleness if ccp.until == "stale" else None,
         behind=ccp.staleness if ccp.until == "behind" else None,
-        at_least=math.ceil(pool / (2 * train.classes_per_batch * train.images_per_class)),
+        at_least=math.ceil(pool / (2 * train.batch_size)),
         check_every=ccp.check_every,
     )
 

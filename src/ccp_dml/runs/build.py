@@ -172,8 +172,8 @@ def build_objective(
         )
         return ProxyObjective(loss, proxies, config.ccp.pair_weight, config.ccp.balance), proxies
     if config.xbm.enabled:
-        batch = config.train.classes_per_batch * config.train.images_per_class
-        return CrossBatchMemory(loss, config.xbm.memory_batches * batch, dim, config.xbm.start_step), None
+        remembered = config.xbm.memory_batches * config.train.batch_size
+        return CrossBatchMemory(loss, remembered, dim, config.xbm.start_step), None
     return BatchObjective(loss), None
 
 

@@ -45,18 +45,16 @@ PUBLISHED: dict[str, Published] = {published.name: published for published in (C
 
 @naming_keys("data")
 def build_data(data: DataConfig) -> DataHalves:
-    if own_code.is_own(data.name, own_code.DATASETS):
-        refuse_unused_augmentation(data)
-        halves = _own(with_sizes(data))
-    elif data.name not in DATASETS:
+    load = _own if own_code.is_own(data.name, own_code.DATASETS) else DATASETS.get(data.name)
+    if load is None:
         raise UserError(
             f"data.name = {data.name!r} is no data set{did_you_mean(data.name, list(DATASETS))}; one of your own is "
             "named by its code, FILE.py:NAME."
         )
-    else:
+    if load is not _own:
         _refuse_arguments(data)
-        refuse_unused_augmentation(data)
-        halves = DATASETS[data.name](with_sizes(data))
+    refuse_unused_augmentation(data)
+    halves = load(with_sizes(data))
     halves = halves if data.classes is None else first_classes(halves, data.classes)
     if data.augment != "none":
         return halves
@@ -123,10 +121,6 @@ def first_classes(halves: DataHalves, count: int) -> DataHalves:
     return replace(halves, train=kept(halves.train), test=halves.test.changed(kept))
 
 
-def _glyphs(_: DataConfig) -> DataHalves:
-    return load_glyphs()
-
-
 def _folder(data: DataConfig) -> DataHalves:
     root = _given(data, "root", "the folder with one subfolder per class")
     halves = load_folder(root, _reading(data), data.test_share)
@@ -184,10 +178,6 @@ def _refuse_arguments(data: DataConfig) -> None:
         )
 
 
-def _mnist(data: DataConfig) -> DataHalves:
-    return load_mnist(_prepared_root(data))
-
-
 def _prepared_root(data: DataConfig) -> str:
     return _given(data, "root", f"its folder (see `ccp data prepare {data.name}`)")
 
@@ -218,15 +208,12 @@ def _augmentation(data: DataConfig) -> Augmentation:
 
 
 DATASETS: dict[str, Callable[[DataConfig], DataHalves]] = {
-    "glyphs": _glyphs,
+    "glyphs": lambda _: load_glyphs(),
     "folder": _folder,
     "csv": _csv,
     "features": _features,
-    "cub": _images,
-    "cars196": _images,
-    "sop": _images,
-    "inshop": _images,
-    "mnist": _mnist,
+    **dict.fromkeys(("cub", "cars196", "sop", "inshop"), _images),
+    "mnist": lambda data: load_mnist(_prepared_root(data)),
 }
 
 

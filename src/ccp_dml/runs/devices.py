@@ -172,9 +172,8 @@ def training_precision(
 
 def first_inputs(config: Config, learned: LabelledSet) -> Tensor:
     """Make a batch (B, ...) of the run's size and shape: its first training image, repeated."""
-    batch = config.train.classes_per_batch * config.train.images_per_class
     sample = learned.load(torch.arange(1), torch.arange(1))
-    return sample.expand(batch, *sample.shape[1:]).contiguous()
+    return sample.expand(config.train.batch_size, *sample.shape[1:]).contiguous()
 
 
 def measured_precision(network: Embedder, inputs: Tensor, device: str) -> tuple[str, str]:
@@ -227,8 +226,7 @@ def memory_needs(config: Config, classes: int, processes: int = 1, on_this_machi
     Activations and the network itself are left out: what is listed is far less than a run takes. Of the `processes`
     that train together, so many are `on_this_machine`.
     """
-    train, dim = config.train, config.model.embedding_dim
-    batch = train.classes_per_batch * train.images_per_class
+    batch, dim = config.train.batch_size, config.model.embedding_dim
     side = config.data.crop if isinstance(config.data.crop, int) else 0
     of_images = config.model.backbone != IDENTITY
     item = 3 * side**2 if of_images else 1  # a byte per colour

@@ -20,7 +20,6 @@ from ccp_dml.data.views import with_features
 from ccp_dml.errors import UserError
 from ccp_dml.foundation import own_code
 from ccp_dml.foundation.digests import digest, tensor_digest
-from ccp_dml.foundation.files import cache_home
 from ccp_dml.foundation.randomness import seeds_of_rows
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
@@ -48,12 +47,8 @@ def trained_part(model: ModelConfig) -> ModelConfig:
     """
     if not model.trains_on_features or model.train_from is not None:
         return model
-    nothing = {"weights": None, "pretrained": False, "input_mean": None, "input_std": None, "freeze_backbone": False}
-    return model.model_copy(update={"backbone": IDENTITY, "args": (), "pooling": "gap", **nothing})
-
-
-def store_of(config: Config) -> FeatureStore:
-    return FeatureStore(cache_home() / "features" if config.run.cache is None else Path(config.run.cache).expanduser())
+    nothing = {"input_mean": None, "input_std": None, "freeze_backbone": False}
+    return model.without_source.model_copy(update={"backbone": IDENTITY, "args": (), "pooling": "gap", **nothing})
 
 
 @dataclass
@@ -113,7 +108,8 @@ class FrozenFeatures:
 
     def _features(self, config: Config, part: LabelledSet, views: int, watcher: Watcher) -> np.ndarray:
         """Read features (V, N, F) or maps (V, N, C, h, w) from the cache, or compute them into it."""
-        backbone, store = self.backbone(config), store_of(config)
+        backbone, cache = self.backbone(config), config.run.cache
+        store = FeatureStore(None if cache is None else Path(cache).expanduser())
         shape = (views, len(part), *row_shape(backbone, part))
         images = part.source.signature(part.positions)
         dtype = str(DTYPES[config.model.feature_precision]).removeprefix("torch.")

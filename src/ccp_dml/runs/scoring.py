@@ -21,7 +21,8 @@ from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.models.embedder import Embedder
 from ccp_dml.records.embeddings import EmbeddedTest
-from ccp_dml.records.logbook import WHAT_IS_TESTED, Logbook, settings_digest
+from ccp_dml.records.logbook import Logbook
+from ccp_dml.records.setting_groups import WHAT_IS_TESTED, settings_digest
 from ccp_dml.reports.comparison import NOT_THE_METHOD
 from ccp_dml.runs.build import build_network, start_head, weights_note
 from ccp_dml.runs.datasets import build_data, remember_last
@@ -169,9 +170,7 @@ def load_network(logbook: Logbook, config: Config, test: TestSet) -> Embedder:
         raise UserError(
             f"{logbook.folder} has no {logbook.best_file.name} yet; finish it with `ccp train --resume --out` first."
         )
-    # Nothing to load or download: the run's own weights follow.
-    model = trained_part(config.model).model_copy(update={"weights": None, "pretrained": False})
-    network = build_network(model, test.queries, config.run.seed)
+    network = build_network(trained_part(config.model).without_source, test.queries, config.run.seed)
     try:
         network.load_state_dict(logbook.best_weights())
     except RuntimeError:

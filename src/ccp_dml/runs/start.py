@@ -24,8 +24,8 @@ from ccp_dml.foundation import own_code
 from ccp_dml.models.backbones import IDENTITY
 from ccp_dml.records import layout
 from ccp_dml.records.evaluation_log import Row
-from ccp_dml.records.logbook import WHAT_IS_TRAINED
 from ccp_dml.records.run_folder import RunFolder
+from ccp_dml.records.setting_groups import WHAT_IS_TRAINED
 from ccp_dml.reports.words import method_text
 from ccp_dml.runs.arguments import complete
 from ccp_dml.runs.datasets import with_sizes
@@ -174,7 +174,7 @@ def fitting_batch(config: Config, learned: int, written: Collection[str]) -> dic
         return {}
     batch: dict[str, object] = {"classes_per_batch": learned}
     if "train.images_per_class" not in written:
-        batch["images_per_class"] = -(-train.classes_per_batch * train.images_per_class // learned)
+        batch["images_per_class"] = -(-train.batch_size // learned)
     return batch
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
@@ -155,29 +156,16 @@ def open_csv(folder: Path, _: int, __: dict[str, Any]) -> OpenLog:
     return OpenLog(CSVLogger(folder, layout.CSV_LOG, "", flush_logs_every_n_steps=1), continued=False)
 
 
-def open_mlflow(folder: Path, _: int, settings: dict[str, Any]) -> OpenLog:
-    return open_run(MlflowLog, folder, folder / layout.MLFLOW_ID, settings)
-
-
-def open_wandb(folder: Path, _: int, settings: dict[str, Any]) -> OpenLog:
-    return open_run(WandbLog, folder, folder / layout.WANDB_ID, settings)
-
-
-def open_run(kind: "type[MlflowLog | WandbLog]", folder: Path, id_file: Path, settings: dict[str, Any]) -> OpenLog:
-    """Open the run that `id_file` remembers, or a new one, which gets the settings."""
-    continued = id_file.exists()
-    log = kind(folder.as_posix(), id_file)
+def open_run(
+    kind: "type[MlflowLog | WandbLog]", id_file: str, folder: Path, _: int, settings: dict[str, Any]
+) -> OpenLog:
+    """Open the run that the file `id_file` of the folder remembers, or a new one, which gets the settings."""
+    continued = (folder / id_file).exists()
+    log = kind(folder.as_posix(), folder / id_file)
     if not continued:
         log.log_settings(settings)
+        log.log_metrics({BEST: 0.0}, 0)
     return OpenLog(log, continued)
-
-
-LOGS: dict[str, OpenFunction] = {
-    "tensorboard": open_tensorboard,
-    "csv": open_csv,
-    "mlflow": open_mlflow,
-    "wandb": open_wandb,
-}
 
 
 PROJECT = "ccp-dml"
@@ -207,7 +195,6 @@ class MlflowLog:
         every = [self._entities.Param(name, str(value)) for name, value in settings.items()]
         for start in range(0, len(every), PARAMETERS_AT_ONCE):
             self._client.log_batch(self._run_id, params=every[start : start + PARAMETERS_AT_ONCE])
-        self.log_metrics({BEST: 0.0}, 0)
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         now = int(time() * 1000)
@@ -237,7 +224,6 @@ class WandbLog:
 
     def log_settings(self, settings: dict[str, Any]) -> None:
         self._run.config.update(settings, allow_val_change=True)
-        self.log_metrics({BEST: 0.0}, 0)
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         self._run.log(metrics, step=step)
@@ -254,3 +240,11 @@ def remembered_id(file: Path, create: Callable[[], str]) -> str:
     if not file.exists():
         write_text(file, create() + "\n")
     return file.read_text(encoding="utf-8").strip()
+
+
+LOGS: dict[str, OpenFunction] = {
+    "tensorboard": open_tensorboard,
+    "csv": open_csv,
+    "mlflow": partial(open_run, MlflowLog, layout.MLFLOW_ID),
+    "wandb": partial(open_run, WandbLog, layout.WANDB_ID),
+}

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ccp_dml.data.files.class_folders import images_below
-from ccp_dml.data.files.csv_table import delimiter_of
+from ccp_dml.data.files.csv_table import TABLES, delimiter_of
 from ccp_dml.data.files.images import SUFFIXES
 from ccp_dml.data.splits import SPLITS
 from ccp_dml.errors import UserError, listing
 from ccp_dml.serving.search.where import COLUMNS, Value
 
-TABLES = (".csv", ".tsv")
 PLAIN_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 
 

@@ -21,13 +21,12 @@ from ccp_dml.records.documents import read_json
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.runs.build import build_network_for
-from ccp_dml.runs.devices import build_fabric
+from ccp_dml.runs.devices import FULL, build_fabric
 from ccp_dml.runs.frozen import digest_of
 from ccp_dml.serving.model import FORMAT, MODEL, PREPROCESSING, WEIGHTS, Description, EmbeddingModel
 from ccp_dml.serving.preprocessing import from_values, preprocessing_of
 
 BACKBONE = "model.backbone"
-FLOAT32 = "32-true"
 
 
 def load(
@@ -120,14 +119,14 @@ def joined_network(
     """Build the network from an image to its embedding, and name the precision in which its backbone works."""
     on_features = config.model.trains_on_features
     # Otherwise there is nothing to load or download: the run's own weights hold the backbone, too.
-    model = config.model if on_features else without_source(config.model)
+    model = config.model if on_features else config.model.without_source
     network = build_network_for(model, width, config.run.seed, backbone)
     if on_features:
         logbook.pin_backbone(digest_of(network))
         below = {f"backbone.{name}": value for name, value in network.backbone.state_dict().items()}
         weights = {**below, **weights}  # what was trained replaces what it began with
     fill(network, weights, logbook.best_file, logbook.folder / layout.CONFIG)
-    return network, config.run.precision_outside_training if on_features else FLOAT32
+    return network, config.run.precision_outside_training if on_features else FULL
 
 
 def load_saved(
@@ -161,16 +160,12 @@ def load_saved(
     consent = trust_code or backbone is not None  # whose class then stands in for the code
     described = with_copies(folder, Config(model=description.network), digests, [BACKBONE], trust_code=consent)
     description = replace(description, network=described.model)
-    network = build_network_for(without_source(description.network), width, seed=0, own_backbone=backbone)
+    network = build_network_for(description.network.without_source, width, seed=0, own_backbone=backbone)
     fill(network, weights, folder / WEIGHTS, folder / MODEL)
     model = EmbeddingModel(network, preprocessing, description, build_fabric(device, description.precision))
     if model.digest != expected:
         raise damaged(folder, "its digest is not that of its content")
     return model
-
-
-def without_source(model: ModelConfig) -> ModelConfig:
-    return model.model_copy(update={"weights": None, "pretrained": False})
 
 
 def input_width(model: ModelConfig, weights: dict[str, Tensor], file: Path) -> int | None:

@@ -9,7 +9,7 @@ from ccp_dml.records.logbook import Logbook
 from ccp_dml.records.run_folder import is_run
 from ccp_dml.runs.build import build_network, start_head
 from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
-from ccp_dml.runs.devices import build_fabric
+from ccp_dml.runs.devices import evaluation_device
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.scoring import load_network
 from ccp_dml.runs.watcher import Watcher
@@ -33,7 +33,7 @@ class Workbench:
         self.refuse_other_data(run)
         config, parts = run.config, self.parts(run.config)
         network = build_network(trained_part(config.model), parts.learned, config.run.seed)
-        network.to(build_fabric(config.run.device, config.run.precision_outside_training).device)
+        network.to(evaluation_device(config))
         start_head(network, config, parts.learned, loader_processes(config.run.workers, parts.learned.source))
         return network
 

@@ -5,8 +5,27 @@ import torch
 from torch import nn
 
 from ccp_dml.studies.cost import measurement
-from ccp_dml.studies.cost.measurement import STEP_PARTS, TimedTraining, bytes_of, time_in_turns
+from ccp_dml.studies.cost.measurement import STEP_PARTS, LapTimer, TimedTraining, bytes_of, time_in_turns
 from ccp_dml.studies.workbench import Workbench
+
+
+def test_laps_of_the_same_name_add_up(monkeypatch):
+    times = iter([10.0, 12.0, 12.5, 15.5])
+    monkeypatch.setattr(measurement, "monotonic", lambda: next(times))
+    timer = LapTimer(lambda: None)
+    timer.begin()
+    for name in ("forward", "loss", "forward"):
+        timer.lap(name)
+    assert timer.seconds == {"forward": 5.0, "loss": 0.5}
+
+
+def test_laps_wait_for_work_behind_the_caller_before_they_read_the_clock(monkeypatch):
+    calls = []
+    monkeypatch.setattr(measurement, "monotonic", lambda: calls.append("clock") or 0.0)
+    timer = LapTimer(lambda: calls.append("wait"))
+    timer.begin()
+    timer.lap("forward")
+    assert calls == ["wait", "clock"] * 2
 
 
 def test_the_steps_that_are_timed_have_proxies_and_pull_when_the_method_has_them(planned):

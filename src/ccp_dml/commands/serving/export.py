@@ -32,10 +32,6 @@ def export(
     from ccp_dml.serving.exports.export import BATCHES, TOLERANCE, export_run
 
     take_termination_as_interrupt()  # or a kill would leave the scratch folder behind
-
-    def report(text: str) -> None:
-        err.print(f"{text} ...")
-
     done = export_run(
         run,
         folder,
@@ -44,7 +40,7 @@ def export(
         images=images,
         settings=settings or [],
         trust_code=trust_code,
-        report=report,
+        report=lambda text: err.print(f"{text} ..."),
     )
     for name, difference in done.differences.items():
         out.print(

@@ -10,6 +10,8 @@ from ccp_dml.data.labelled import DataHalves
 from ccp_dml.data.splits import SPLITS, divide
 from ccp_dml.errors import UserError, listing
 
+TABLES = (".csv", ".tsv")  # how names of tables end
+
 
 @dataclass(frozen=True)
 class Row:

@@ -9,7 +9,7 @@ from statistics import median
 from PIL import Image
 from torch import Tensor
 
-from ccp_dml.data.files.csv_table import load_csv
+from ccp_dml.data.files.csv_table import TABLES, load_csv
 from ccp_dml.data.files.folder import load_folder
 from ccp_dml.data.files.images import FORMATS, ImageFiles, ImageReading, find_broken
 from ccp_dml.data.labelled import DataHalves, LabelledSet
@@ -18,7 +18,6 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import file_digest
 
 TINY_SIDE = 32  # pixels
-TABLES = (".csv", ".tsv")
 
 
 @dataclass(frozen=True)

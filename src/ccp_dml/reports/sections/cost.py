@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from ccp_dml.records.run_folder import RunFolder, number, run_labels
 from ccp_dml.reports.sections.section import Section
-from ccp_dml.reports.words import duration, megabytes, milliseconds, whole, with_sign
+from ccp_dml.reports.words import count, duration, megabytes, milliseconds, with_sign
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def ratio_to_first(value: float | None, first: float | None) -> float | None:
 
 COLUMNS: dict[str, tuple[Callable[[Cost], Any], Callable[[Any], str]]] = {
     "Time per step": (lambda cost: cost.seconds_per_step, milliseconds),
-    "Steps": (lambda cost: cost.steps, whole),
+    "Steps": (lambda cost: cost.steps, count),
     "Whole time": (lambda cost: cost.seconds, duration),
     "Evaluation": (lambda cost: cost.share_of_time(cost.evaluation), with_sign),
     "Reselection": (lambda cost: cost.share_of_time(cost.reselection), with_sign),

@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from ccp_dml.foundation.stopwatch import LapTimer
 from ccp_dml.plans.plan import PlannedRun
 from ccp_dml.projections import IterativeProjections
 from ccp_dml.records.logbook import Logbook
@@ -25,6 +24,33 @@ STEP_PARTS = ("batch", "forward", "loss", "backward", "pull", "optimiser")
 Samples = dict[str, list[float]]  # quantity -> one value per round
 
 
+class LapTimer:
+    """Adds up the seconds of named parts that follow each other: `begin()`, then `lap(name)` at the end of each.
+
+    Args:
+        wait: called before the clock is read, as work may go on behind the caller's back, on a GPU for instance.
+    """
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.wait = wait
+        self.seconds: dict[str, float] = {}
+        self._last = 0.0
+
+    def begin(self) -> None:
+        """Start the first part now."""
+        self._last = self._now()
+
+    def lap(self, name: str) -> None:
+        """End the part `name`, and start the next one."""
+        now = self._now()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
+        self._last = now
+
+    def _now(self) -> float:
+        self.wait()
+        return monotonic()
+
+
 class TimedTraining:
     """The real training of a planned run, in the middle of a problem that has proxies and a pull if it ever has them.
 
@@ -34,8 +60,8 @@ class TimedTraining:
     """
 
     def __init__(self, run: PlannedRun, bench: Workbench, window: int) -> None:
-        train = run.config.train.model_copy(update={"evaluate_every": window, "max_steps": None})
-        config, parts = run.config.model_copy(update={"train": train}), bench.parts(run.config)
+        config = run.config.with_values(train={"evaluate_every": window, "max_steps": None})
+        parts = bench.parts(run.config)
         fabric = build_fabric(config.run.device, config.run.precision_outside_training)
         self.window, self.wait = window, partial(wait, fabric.device)
         self.network = bench.first_network(run)

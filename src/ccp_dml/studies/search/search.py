@@ -16,7 +16,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, file_digest
 from ccp_dml.plans.plan import PlannedRun, is_done, plan_run
 from ccp_dml.plans.runner import Failure, PlanWatcher, Runner
-from ccp_dml.records.logbook import HOW_IT_RUNS, WHERE_FILES_ARE
+from ccp_dml.records.setting_groups import HOW_IT_RUNS, WHERE_FILES_ARE
 from ccp_dml.runs.datasets import build_data
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.search.outcome import conclude_search
