@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import at_least_float32, without_autocast
+from ccp_dml.functional.labels import refuse_labels_out_of_range
 from ccp_dml.losses.pairs import check_labelled, check_references
 
 _NEED_MORE_THAN_LABELS = frozenset({"BaseMetricLossFunction", "GenericPairLoss", "ManifoldLoss", "VICRegLoss"})
@@ -298,18 +299,6 @@ def refuse_odd_miner(miner: Any) -> None:
         raise UserError(
             f"a miner is called as miner(embeddings, labels, ref_emb, ref_labels); {type(miner).__name__} cannot be."
         )
-
-
-def refuse_labels_out_of_range(labels: Tensor, classes: int) -> None:
-    """Raise unless all labels are in 0..classes-1: the library takes some others for yet another class.
-
-    A GPU is not waited for; there, the failure shows with one of the next steps.
-    """
-    in_range = ((labels >= 0) & (labels < classes)).all()
-    if labels.device.type != "cpu":
-        torch._assert_async(in_range)
-    elif not bool(in_range):
-        raise ValueError(f"labels must lie in 0..{classes - 1}, got {int(labels.min())} to {int(labels.max())}")
 
 
 def with_direction(vectors: Tensor) -> Tensor:
