@@ -88,7 +88,7 @@ def train_and_score(
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, inputs)
     has_test = len(halves.test.queries) > 0
     if has_test and not is_short(config):
-        rehearse_end(config, Parts(learned, validation, halves.test))
+        rehearse_end(config, Parts(learned, validation, halves.test), watcher)
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, processes, resume=resume)
     logbook.require_ownership()
     if not has_test:
