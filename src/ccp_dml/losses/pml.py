@@ -224,14 +224,14 @@ class PmlLoss(nn.Module):
                 f"{name} compares samples with class vectors of its own, so that it takes no references such as "
                 "proxies or a memory"
             )
-        copied, device = copy.deepcopy(self), next((value.device for value in self.parameters()), None)
+        copied, device = copy.deepcopy(self), next((value.device for value in self.parameters()), torch.device("cpu"))
         draw = torch.Generator().manual_seed(0)
         labels = torch.arange(min(classes, 3), device=device).repeat_interleave(2)
         ref_labels = torch.arange(min(classes, 4), device=device).repeat_interleave(3)
         try:
             for _ in range(2):  # some losses keep what they should let go, and fail in the second step
-                batch = torch.randn(len(labels), dim, generator=draw).to(device or "cpu").requires_grad_()
-                given = torch.randn(len(ref_labels), dim, generator=draw).to(device or "cpu").requires_grad_()
+                batch = torch.randn(len(labels), dim, generator=draw, device="cpu").to(device).requires_grad_()
+                given = torch.randn(len(ref_labels), dim, generator=draw, device="cpu").to(device).requires_grad_()
                 with torch.random.fork_rng(devices=[]):  # some losses and miners draw their triplets
                     loss = copied._loss(batch, labels, *((given, ref_labels) if references else (None, None)))
                 loss.backward()
