@@ -1,9 +1,13 @@
 """Small data sets that many tests train on, made anew in each test's own folder."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+
+from ccp_dml.foundation import machine
 
 pytest_plugins = [
     "support.browser",
@@ -18,6 +22,13 @@ pytest_plugins = [
 def _one_thread():
     """Small tensors gain nothing from threads, and tests may share the machine."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def has_cores(tmp_path, monkeypatch):
+    """Let this machine have any number of cores, `has_cores(8)`, whatever the container that tests run in may use."""
+    monkeypatch.setattr(machine, "_OWN_GROUPS", tmp_path / "no groups")
+    return lambda count: monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(count)), raising=False)
 
 
 @pytest.fixture

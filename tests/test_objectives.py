@@ -113,6 +113,30 @@ def test_proxies_that_are_not_placed_do_not_count():
     assert objective.proxies.placed
 
 
+@pytest.mark.parametrize("placed", [False, True])
+def test_labels_of_classes_without_proxies_are_refused(placed):
+    embeddings, labels, proxies, loss = setting()
+    proxies.placed = placed
+    objective = ProxyObjective(loss, proxies)
+    for wrong, found in ((labels + 1, "1 to 3"), (labels - 1, "-1 to 1"), (labels.to(torch.uint8) + 200, "200 to 202")):
+        expected = rf"^labels must lie in 0\.\.2, as there are vectors of 3 classes; got {found}\. Number the labels"
+        with pytest.raises(ValueError, match=expected):
+            objective(embeddings, wrong)
+    torch.testing.assert_close(objective(embeddings, labels.to(torch.uint8)), objective(embeddings, labels))
+    with pytest.raises(ValueError, match="labels must be"):
+        objective(embeddings, labels.tolist())
+
+
+@pytest.mark.parametrize("pair_weight", [0.1, "balanced"])
+def test_a_device_is_not_waited_for_to_look_at_labels(pair_weight):
+    """Tensors on the device "meta" have no values that anybody could wait for."""
+    _, labels, proxies, loss = setting()
+    embeddings = torch.zeros(9, 4, device="meta", requires_grad=True)
+    objective = ProxyObjective(loss, proxies.to("meta"), pair_weight)
+    objective(embeddings, labels.to("meta")).backward()
+    assert embeddings.grad is not None
+
+
 def test_a_weight_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="a number or 'balanced', got 'Balanced'"):
         ProxyObjective(ContrastiveLoss(0.1, 0.9), ClassProxies(3, 2, 4), "Balanced")

@@ -538,6 +538,22 @@ def test_an_anchor_stays_where_it_is_when_the_weights_it_was_taken_from_learn():
     assert pull.norm().item() == pytest.approx(18**0.5)
 
 
+def test_an_anchor_is_where_the_network_is_wherever_its_weights_were_read_to():
+    network = nn.Linear(2, 1, bias=False)
+    weights = {"weight": torch.zeros(1, 2)}
+    pull = ProximalPull(network.to("meta"), weight=1.0)  # stands for a GPU
+    pull.move_anchor(weights)
+    network.weight.grad = torch.zeros(1, 2, device="meta")
+    pull.add_gradient()
+    assert pull.anchor["weight"].device.type == "meta"
+
+
+def test_an_anchor_of_another_network_is_named():
+    network = nn.Linear(2, 1, bias=False)
+    with pytest.raises(ValueError, match=r"these weights lack 'weight': give a state of the network"):
+        ProximalPull(network, weight=1.0).move_anchor(nn.DataParallel(network).state_dict())
+
+
 def test_any_kind_of_number_is_a_score_and_the_state_can_be_read_without_unpickling():
     scores = [torch.tensor(0.1), np.float32(0.2), np.float64(0.3)]
     script = Script(scores, max_evaluations=3)

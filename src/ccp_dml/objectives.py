@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.functional.distances import at_least_float32
+from ccp_dml.functional.labels import refuse_labels_out_of_range
 from ccp_dml.proxies import ClassProxies
 
 PairWeight = float | Literal["balanced"]
@@ -34,6 +35,9 @@ class ProxyObjective(nn.Module):
 
     As long as the proxies have not been placed, the loss inside the batch is all there is.
 
+    Labels are the numbers of the proxies' classes. Others are refused: at once where labels are on a processor, and
+    without waiting for a GPU where they are there; see `refuse_labels_out_of_range`.
+
     Args:
         loss: any loss with the reference-set signature; `holders` in it where several processes share the proxies.
         proxies: trained together with the network.
@@ -55,11 +59,13 @@ class ProxyObjective(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         if not self.proxies.placed:
             within_batch: Tensor = self.loss(embeddings, labels)
+            refuse_labels_out_of_range(labels, self.proxies.classes)
             return within_batch
         embeddings = at_least_float32(embeddings)  # gradients of half precision would be too coarse to be compared
         holders = self.proxies.holders
         shared = (holders,) if holders.count > 1 else ()  # those of one process are references for any loss
         loss: Tensor = self.loss(embeddings, labels, *self.proxies(), *shared)
+        refuse_labels_out_of_range(labels, self.proxies.classes)  # after the loss, which knows what labels are
         if not self.pair_weight:
             return loss
         within_batch = self.loss(embeddings, labels)

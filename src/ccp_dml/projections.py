@@ -362,12 +362,17 @@ class ProximalPull:
 
     @torch.no_grad()
     def move_anchor(self, weights: Snapshot) -> None:
-        """Let the pull point to `weights` (theta_prev), a state of the network, from now on."""
-        solution = {
-            name: weights[name].clone() if weights[name].data_ptr() == value.data_ptr() else weights[name]
-            for name, value in self.parameters.items()  # what trains on would take the anchor along
-            if value.requires_grad
-        }
+        """Let the pull point to `weights` (theta_prev), a state of the network on any device, from now on."""
+        learning = {name: value for name, value in self.parameters.items() if value.requires_grad}
+        if missing := [name for name in learning if name not in weights]:
+            raise ValueError(
+                f"these weights lack {missing[0]!r}: give a state of the network that the pull was made of; "
+                "torch.compile and DataParallel give weights other names"
+            )
+        solution = {name: weights[name].to(value.device) for name, value in learning.items()}
+        for name, value in learning.items():
+            if solution[name].data_ptr() == value.data_ptr():  # what trains on would take the anchor along
+                solution[name] = solution[name].clone()
         if self.corrected_sets > 0 and self.anchor:
             taken_away = {name: self.anchor.get(name, value) - value for name, value in solution.items()}
             self.corrections = [*self.corrections, taken_away][-self.corrected_sets :]
@@ -376,7 +381,10 @@ class ProximalPull:
         self.anchor = solution
 
     def add_gradient(self) -> None:
-        """Add lambda (theta - theta_prev) to the gradients. Call it between `backward` and `step`."""
+        """Add lambda (theta - theta_prev) to the gradients.
+
+        Call it between `backward` and `step`; where a `GradScaler` scales the loss, after its `unscale_`.
+        """
         if self.anchor:
             add_to_gradients([self.parameters[name] for name in self.anchor], self.offsets(), self.weight)
 

@@ -23,6 +23,15 @@ def test_a_healthy_machine_is_told_so(capsys):
         assert f"ok  {subject}" in told
 
 
+def test_more_threads_than_a_container_may_use_get_a_remedy(monkeypatch):
+    monkeypatch.setattr(doctor, "usable_cores", lambda: 2)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 64)
+    *_, found = doctor.computing()
+    assert found == Finding(
+        "threads", "64 threads on 2 cores; more threads than cores make torch slow: set OMP_NUM_THREADS=2", fine=False
+    )
+
+
 def test_downloaded_weights_are_found_where_the_user_s_cache_is(tmp_path):
     (tmp_path / "huggingface" / "hub" / "models--timm--some_net").mkdir(parents=True)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}

@@ -82,14 +82,15 @@ def test_a_terminal_gets_a_bar_that_ends_with_the_run():
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_features_are_counted_to_their_end(is_terminal, clock):  # noqa: ARG001
+@pytest.mark.parametrize(("job", "title"), [("extracting", "Features"), ("reading_test", "Reading test images")])
+def test_jobs_before_training_are_counted_to_their_end(is_terminal, job, title, clock):  # noqa: ARG001
     shown = console(is_terminal)
     watcher = ProgressWatcher(shown)
     for done in (1000, 2000, 3000):
-        watcher.extracting(done, 3000)
+        getattr(watcher, job)(done, 3000)
     assert watcher.bar is None
     text = shown.file.getvalue()
-    assert ("Features 3,000/3,000" if is_terminal else "Features 3,000 of 3,000") in text
+    assert (f"{title} 3,000/3,000" if is_terminal else f"{title} 3,000 of 3,000") in text
 
 
 def test_notes_are_shown_as_they_are():

@@ -1,6 +1,5 @@
 import gc
 import multiprocessing
-import os
 
 import pytest
 import torch
@@ -194,13 +193,13 @@ def test_closed_batches_leave_no_process_behind_and_go_on_where_they_were():
     whole.close()
 
 
-def test_auto_workers_are_none_in_memory_and_at_most_eight_otherwise(monkeypatch):
+def test_auto_workers_are_none_in_memory_and_at_most_eight_otherwise(has_cores):
     assert auto_workers(FeatureRows(torch.zeros(3, 2))) == 0
     assert auto_workers(Unaugmented(NoisySource(3), keep=True)) == 0
     assert auto_workers(Unaugmented(NoisySource(3))) > 0
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(3)), raising=False)
+    has_cores(3)
     assert auto_workers(NoisySource(3)) == 3
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    has_cores(64)
     assert auto_workers(NoisySource(3)) == 8
     assert [auto_workers(NoisySource(3), shared_by) for shared_by in (2, 16, 100)] == [8, 4, 1]
 

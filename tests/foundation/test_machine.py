@@ -9,13 +9,75 @@ import pytest
 from ccp_dml.foundation import machine
 
 
+@pytest.fixture
+def in_groups(tmp_path, monkeypatch):
+    """Put this process into control groups: what /proc/self/cgroup says, and the files below /sys/fs/cgroup."""
+    monkeypatch.setattr(machine, "_OWN_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(machine, "_GROUPS", tmp_path / "groups")
+
+    def put(groups, **files):
+        (tmp_path / "cgroup").write_text(groups)
+        for name, text in files.items():
+            file = tmp_path / "groups" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+
+    return put
+
+
+OF_VERSION_1 = "4:memory:/docker/f00\n3:cpuacct,cpu:/docker/f00\n1:name=systemd:/docker/f00\n0::/docker/f00\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/\n", {"cpu.max": "200000 100000\n"}, 2),
+        ("0::/\n", {"cpu.max": "250000 100000\n"}, 3),
+        ("0::/\n", {"cpu.max": "10000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, 64),
+        ("0::/\n", {"cpu.max": "6400000 50000\n"}, 64),
+        ("0::/a.slice/b.scope\n", {"a.slice/cpu.max": "300000 100000", "a.slice/b.scope/cpu.max": "max 100000"}, 3),
+        ("0::/../other\n", {"cpu.max": "300000 100000"}, 3),
+        (OF_VERSION_1, {"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "50000\n"}, 3),
+        (OF_VERSION_1, {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "50000\n"}, 64),
+        (OF_VERSION_1, {"cpu/docker/f00/cpu.cfs_quota_us": "20000", "cpu/docker/f00/cpu.cfs_period_us": "10000"}, 2),
+        (OF_VERSION_1, {"cpu/cpu.cfs_quota_us": "50000\n"}, 64),
+        ("0::/\n", {"cpu.max": ""}, 64),
+    ],
+)
+def test_cores_of_a_container_are_those_that_it_may_use(monkeypatch, in_groups, groups, files, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    in_groups(groups, **files)
+    assert machine.usable_cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "memory"),
+    [
+        ("0::/\n", {"memory.max": "4000000\n"}, 4_000_000),
+        ("0::/\n", {"memory.max": "max\n"}, None),
+        ("0::/\n", {"memory.max": ""}, None),
+        ("0::/a/b\n", {"a/memory.max": "5000000", "a/b/memory.max": "6000000"}, 5_000_000),
+        (OF_VERSION_1, {"memory/memory.limit_in_bytes": "7000000\n"}, 7_000_000),
+        (OF_VERSION_1, {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+        (OF_VERSION_1, {"cpu/memory.limit_in_bytes": "7000000\n"}, None),
+    ],
+)
+def test_memory_of_a_container_is_what_it_may_use(in_groups, groups, files, memory):
+    in_groups("")
+    of_machine = machine.machine_memory()
+    in_groups(groups, **files)
+    assert machine.machine_memory() == (of_machine if memory is None else memory)
+
+
 def test_a_machine_knows_its_memory_or_says_so(monkeypatch):
     assert machine.machine_memory() is None or machine.machine_memory() > 10**8
     monkeypatch.delattr(os, "sysconf")
     assert machine.machine_memory() is None
 
 
-def test_only_cores_that_the_process_may_use_count(monkeypatch):
+def test_only_cores_that_the_process_may_use_count(monkeypatch, in_groups):
+    in_groups("")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3, 5}, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     assert machine.usable_cores() == 3

@@ -2,8 +2,9 @@
 
 import json
 
+import pytest
 from safetensors.torch import load_file, save_file
-from support.frozen_runs import QUICK, entries, trained
+from support.frozen_runs import QUICK, entries, save_resnet, trained
 
 from ccp_dml.cli import main
 from ccp_dml.runs.frozen import extract
@@ -42,6 +43,48 @@ def test_weights_may_move_before_a_run_goes_on(frozen_settings, frozen_weights, 
     assert str(frozen_weights) in capsys.readouterr().err
     assert main([*go_on, "--set", f"model.weights={moved}"]) == 0
     assert f'"{moved}"' in (run / "config.toml").read_text()
+
+
+@pytest.fixture(params=["whole", "top"])
+def learning_run(request, frozen_settings, frozen_weights, tmp_path):
+    """Train a network whose backbone learns, all of it or its top; the run, and the file of its first weights."""
+    own = ["model.freeze_backbone=false"]
+    if request.param == "top":
+        save_resnet(frozen_weights, seed=5)
+        own += ["model.backbone=test_resnet", "model.train_from=layer3"]
+    trained(frozen_settings(*own, "train.max_steps=4", "train.evaluate_every=2"), tmp_path / "run")
+    return tmp_path / "run", frozen_weights
+
+
+def test_first_weights_of_a_backbone_that_learns_may_move_but_not_change(learning_run, tmp_path, capsys):
+    (run, weights), moved = learning_run, tmp_path / "moved.safetensors"
+    settings, last = (run / "config.toml").read_text(), list(load_file(weights).items())[-1:]
+    save_file({**load_file(weights), **{name: value + 1 for name, value in last}}, moved)
+    go_on = ["train", "--resume", "--out", str(run), "--set", "train.max_steps=6", "--set", f"model.weights={moved}"]
+    assert main(go_on) == 2
+    assert "The pretrained weights are not those that" in " ".join(capsys.readouterr().err.split())
+    assert (run / "config.toml").read_text() == settings
+    weights.rename(moved)
+    assert main(go_on) == 0
+    assert f'"{moved}"' in (run / "config.toml").read_text()
+
+
+def test_an_earlier_version_did_not_record_first_weights(learning_run, tmp_path, capsys):
+    (run, weights), moved = learning_run, tmp_path / "moved.safetensors"
+    environment = json.loads((run / "environment.json").read_text())
+    del environment["first_weights"]
+    (run / "environment.json").write_text(json.dumps(environment))
+    (run / "checksums.json").unlink()
+    weights.rename(moved)
+    go_on = ["train", "--resume", "--out", str(run), "--set", "train.max_steps=6", "--set"]
+    assert main([*go_on, f"model.weights={moved}"]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "did not record its pretrained weights: training goes on from the checkpoint" in told
+    for file in run.glob("checkpoint*"):
+        file.unlink()
+    moved.rename(weights)
+    assert main([*go_on, f"model.weights={weights}"]) == 2
+    assert "neither a checkpoint nor a record of what that file held" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_benchmark_does_not_mix_two_backbones(image_folder, frozen_weights, tmp_path, capsys):

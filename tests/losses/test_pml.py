@@ -294,6 +294,15 @@ def test_a_loss_that_meets_references_without_gradients_first_is_measured(sample
     assert measured == wrap(library.TripletMarginLoss())(embeddings, labels, *references)
 
 
+def test_a_program_may_make_any_device_the_default(samples):
+    embeddings, labels, *references = samples
+    expected = wrap(library.ContrastiveLoss())(embeddings, labels, *references)
+    with torch.device("meta"):  # stands for a GPU: whatever is made there by mistake fits nothing here
+        loss = wrap(library.ContrastiveLoss())
+        loss.rehearse(references=True, **SIZES)
+    assert loss(embeddings, labels, *references) == expected
+
+
 def test_references_that_do_not_fit_are_named(samples):
     loss, (embeddings, labels, references, ref_labels) = wrap(library.TripletMarginLoss()), samples
     with pytest.raises(ValueError, match=r"embeddings must be \(rows, dimensions\)"):

@@ -49,6 +49,12 @@ def test_a_cut_separates_what_is_through_when_the_stage_begins() -> None:
     assert cut_at(Chain(), "last") == Cut("last", ("stem", "stages"))
 
 
+def test_a_program_may_make_any_device_the_default() -> None:
+    backbone = Chain()
+    with torch.device("meta"):  # stands for a GPU: whatever is made there by mistake fits nothing here
+        assert cut_at(backbone, "stages.1") == Cut("stages.1", ("stem", "stages.0"))
+
+
 @pytest.mark.parametrize(("name", "stage"), [("test_efficientnet", "blocks.3"), ("test_resnet", "layer3")])
 def test_both_parts_together_are_the_backbone(name: str, stage: str) -> None:
     backbone = create_backbone(name, seed=1).eval()

@@ -84,8 +84,8 @@ def test_a_plan_that_is_done_asks_nobody_to_train(features, tmp_path):
     assert execute([run], None) == [], "as where a cluster has gone, and tables are to be made once more"
 
 
-def test_cores_are_divided_and_devices_go_round(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+def test_cores_are_divided_and_devices_go_round(monkeypatch, has_cores):
+    has_cores(8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     shares = machine_shares(3)

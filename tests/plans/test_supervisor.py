@@ -131,8 +131,8 @@ def test_a_machine_that_lacks_something_says_so(probe, tmp_path, monkeypatch, wo
     assert child.given == []
 
 
-def test_cores_are_shared_by_the_runs_of_a_machine(monkeypatch, worker):  # noqa: ARG001
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
+def test_cores_are_shared_by_the_runs_of_a_machine(has_cores, worker):  # noqa: ARG001
+    has_cores(16)
     assert host_of("tcp://10.0.0.7:4000") == "10.0.0.7"
     assert share_of_machine({"10.0.0.7": 4, "10.0.0.8": 1}).threads == 4
     assert share_of_machine({}).threads == 8  # a worker that joined since the count knows its own threads

@@ -139,7 +139,7 @@ def test_the_end_of_a_good_run_is_rehearsed_without_a_trace(features, method, tm
     before = set(tmp_path.iterdir())
     state = torch.get_rng_state()
     config = config_of(features, method)
-    rehearse_end(config, parts_of(config))
+    rehearse_end(config, parts_of(config), Watcher())
     assert set(tmp_path.iterdir()) == before
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -168,20 +168,29 @@ def test_a_broken_test_image_is_found_before_a_frozen_backbone_trains(photos, tm
         train(config, Logbook.open_new(tmp_path / "run", config, ["test"]), Watcher())
 
 
+class Counter(Watcher):
+    def __init__(self):
+        self.counted = []
+
+    def reading_test(self, done, total):
+        self.counted.append((done, total))
+
+
 @pytest.mark.parametrize("skip", [False, True])
 def test_every_broken_test_image_is_found_before_a_whole_network_trains(image_folder, skip):
     broken = image_folder / "class_13" / "4.png"
     broken.write_bytes(broken.read_bytes()[:150])
     settings = (f"data.root={image_folder}", "data.resize=32", "data.crop=32", f"data.skip_broken={str(skip).lower()}")
     config = complete(resolve(["folder", "scratch", "c2"], settings).config)
-    parts = parts_of(config)
+    parts, watcher = parts_of(config), Counter()
     if skip:
-        rehearse_end(config, parts)
+        rehearse_end(config, parts, watcher)
         return
     with pytest.raises(
         UserError, match=r"^1 of 40 test images cannot be read: .*class_13/4\.png \(.*data\.skip_broken"
     ):
-        rehearse_end(config, parts)
+        rehearse_end(config, parts, watcher)
+    assert watcher.counted == [(done, 40) for done in range(41)], "reading many files takes a while"
 
 
 def test_a_few_items_of_a_few_classes(tmp_path):
@@ -204,5 +213,5 @@ def test_a_rehearsal_takes_no_time_to_speak_of(features):
     config = config_of(features, "c2")
     parts = parts_of(config)
     began = time.monotonic()
-    rehearse_end(config, parts)
+    rehearse_end(config, parts, Watcher())
     assert time.monotonic() - began < 5

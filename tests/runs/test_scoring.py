@@ -142,6 +142,7 @@ def test_runs_that_were_selected_differently_are_told(photo_run, make_photo_run)
     found = evaluate_runs([folder, other], told)
     assert [run["selected_on"] for run in found["runs"].values()] == ["validation", "test"]
     assert MIXED_SELECTION in notes
+    assert found["notes"] == notes, "scripts read no terminal"
 
 
 def test_weights_that_are_missing_or_do_not_fit_are_told(photo_run, tmp_path):

@@ -105,7 +105,8 @@ def computing() -> list[Finding]:
         text = f"{name} multiplies {'right' if right else 'wrong'} ({seconds * 1000:.0f} ms)"
         findings.append(Finding("device", text, right))
     cores, threads = usable_cores(), torch.get_num_threads()
-    text = f"{threads} of {cores} cores" + ("; more threads than cores make torch slow" if threads > cores else "")
+    remedy = f"; more threads than cores make torch slow: set OMP_NUM_THREADS={cores}" if threads > cores else ""
+    text = f"{threads} threads on {cores} cores{remedy}"
     return [*findings, Finding("threads", text, threads <= cores)]
 
 

@@ -37,13 +37,20 @@ class ProgressWatcher(Watcher):
         self.console.print(text, style="yellow", soft_wrap=True)
 
     def extracting(self, done: int, total: int) -> None:
+        self.count("Features", done, total)
+
+    def reading_test(self, done: int, total: int) -> None:
+        self.count("Reading test images", done, total)
+
+    def count(self, what: str, done: int, total: int) -> None:
+        """Show how far a job before training is; the bar of a finished one leaves."""
         if not self.console.is_terminal:
             if done == total or monotonic() - self.last_line > QUIET_SECONDS:
-                self.console.print(f"Features {done:,} of {total:,}")
+                self.console.print(f"{what} {done:,} of {total:,}")
                 self.last_line = monotonic()
             return
         if self.bar is None:
-            counted = TextColumn("Features {task.completed:,.0f}/{task.total:,.0f}")
+            counted = TextColumn(what + " {task.completed:,.0f}/{task.total:,.0f}")
             self.bar = self.started_bar(counted, BarColumn(bar_width=24), total=total)
         self.bar.update(self.task, completed=done)
         if done == total:

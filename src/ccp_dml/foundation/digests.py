@@ -1,7 +1,7 @@
 """Short names for contents: two things with the same digest are the same, whatever they are called."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,10 @@ BYTES = 16
 
 def digest(*parts: str | bytes) -> str:
     """Digest texts or bytes in their order; where one ends and the next begins matters."""
+    return _digest_of(parts)
+
+
+def _digest_of(parts: Iterable[str | bytes | memoryview]) -> str:
     total = hashlib.blake2b(digest_size=BYTES)
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
@@ -33,11 +37,16 @@ def content_digest(content: bytes) -> str:
 
 
 def tensor_digest(named: "Iterable[tuple[str, Tensor]]") -> str:
-    """Digest tensors with their names, types and shapes, on whatever device and in whatever order."""
+    """Digest tensors with their names, types and shapes, on whatever device and in whatever order.
+
+    One after the other: a network may be large, and is not copied.
+    """
     import torch  # takes seconds: commands that only read settings digest no tensors
 
-    total: list[str | bytes] = []
-    for name, value in sorted(named, key=lambda item: item[0]):
-        plain = value.detach().cpu().contiguous()
-        total += [f"{name} {plain.dtype} {tuple(plain.shape)}", plain.flatten().view(torch.uint8).numpy().tobytes()]
-    return digest(*total)
+    def parts() -> Iterator[str | memoryview]:
+        for name, value in sorted(named, key=lambda item: item[0]):
+            plain = value.detach().cpu().contiguous()
+            yield f"{name} {plain.dtype} {tuple(plain.shape)}"
+            yield plain.flatten().view(torch.uint8).numpy().data
+
+    return _digest_of(parts())

@@ -4,7 +4,9 @@ import ctypes
 import os
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from math import ceil
 from pathlib import Path
 
 try:
@@ -15,6 +17,7 @@ except ImportError:  # Windows keeps no such count
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of glibc's mallopt
 _LARGEST_KEPT = 1 << 30  # bytes of a block
 _STATUS, _SET_BACK = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # of Linux
+_OWN_GROUPS, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # where Linux limits containers
 _OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Unable to allocate|CUBLAS_STATUS_ALLOC_FAILED")
 _WANTED_BYTES = re.compile(
     r"tried to allocate (\d+) bytes|[Tt]ried to allocate ([\d.]+ [KMGT]i?B)|allocate ([\d.]+ [KMGT]i?B)"
@@ -29,16 +32,47 @@ LESS_MEMORY = (
 
 
 def usable_cores() -> int:
-    """Count the processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Count the processor cores that this process may use; a container's part of a core counts as one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([cores, *(max(1, ceil(quota)) for quota in _core_quotas())])
 
 
 def machine_memory() -> int | None:
-    """Tell the memory of this machine in bytes; None where the system does not say."""
+    """Tell the memory in bytes that this process may use: the machine's, or less where a container has a limit.
+
+    None where the system does not say.
+    """
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows
         return None
+    limits = (*_limits("memory", "memory.max"), *_limits("memory", "memory.limit_in_bytes"))
+    return min([memory, *(int(words[0]) for words in limits if words and words[0].isdecimal())])
+
+
+def _core_quotas() -> Iterator[float]:
+    """List how many cores the control groups of this process may use."""
+    for words in (*_limits("cpu", "cpu.max"), *_limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        match words:
+            case [quota, period] if quota.isdecimal() and period.isdecimal():  # not "max" and -1, which are no limit
+                yield int(quota) / max(1, int(period))
+
+
+def _limits(controller: str, *files: str) -> Iterator[list[str]]:
+    """Read the words in `files` of the control groups that this process is in, and of those around them.
+
+    Version 2 of control groups has one tree, version 1 one for each controller. A container may see its own group as
+    the root, whatever the system calls it: names that lead nowhere are passed over.
+    """
+    with suppress(OSError):  # not Linux
+        for line in _OWN_GROUPS.read_text(encoding="utf-8", errors="replace").splitlines():
+            _, controllers, name = line.split(":", 2)
+            if controllers and controller not in controllers.split(","):
+                continue
+            root, group = _GROUPS / controller if controllers else _GROUPS, Path(name.lstrip("/"))
+            for folder in (group, *group.parents):
+                with suppress(OSError):
+                    yield [word for file in files for word in (root / folder / file).read_text("ascii").split()]
 
 
 def keep_freed_memory() -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
 from ccp_dml.functional.distances import at_least_float32, without_autocast
+from ccp_dml.functional.labels import refuse_labels_out_of_range
 from ccp_dml.losses.pairs import check_labelled, check_references
 
 _NEED_MORE_THAN_LABELS = frozenset({"BaseMetricLossFunction", "GenericPairLoss", "ManifoldLoss", "VICRegLoss"})
@@ -223,14 +224,14 @@ class PmlLoss(nn.Module):
                 f"{name} compares samples with class vectors of its own, so that it takes no references such as "
                 "proxies or a memory"
             )
-        copied, device = copy.deepcopy(self), next((value.device for value in self.parameters()), None)
+        copied, device = copy.deepcopy(self), next((value.device for value in self.parameters()), torch.device("cpu"))
         draw = torch.Generator().manual_seed(0)
         labels = torch.arange(min(classes, 3), device=device).repeat_interleave(2)
         ref_labels = torch.arange(min(classes, 4), device=device).repeat_interleave(3)
         try:
             for _ in range(2):  # some losses keep what they should let go, and fail in the second step
-                batch = torch.randn(len(labels), dim, generator=draw).to(device or "cpu").requires_grad_()
-                given = torch.randn(len(ref_labels), dim, generator=draw).to(device or "cpu").requires_grad_()
+                batch = torch.randn(len(labels), dim, generator=draw, device="cpu").to(device).requires_grad_()
+                given = torch.randn(len(ref_labels), dim, generator=draw, device="cpu").to(device).requires_grad_()
                 with torch.random.fork_rng(devices=[]):  # some losses and miners draw their triplets
                     loss = copied._loss(batch, labels, *((given, ref_labels) if references else (None, None)))
                 loss.backward()
@@ -298,18 +299,6 @@ def refuse_odd_miner(miner: Any) -> None:
         raise UserError(
             f"a miner is called as miner(embeddings, labels, ref_emb, ref_labels); {type(miner).__name__} cannot be."
         )
-
-
-def refuse_labels_out_of_range(labels: Tensor, classes: int) -> None:
-    """Raise unless all labels are in 0..classes-1: the library takes some others for yet another class.
-
-    A GPU is not waited for; there, the failure shows with one of the next steps.
-    """
-    in_range = ((labels >= 0) & (labels < classes)).all()
-    if labels.device.type != "cpu":
-        torch._assert_async(in_range)
-    elif not bool(in_range):
-        raise ValueError(f"labels must lie in 0..{classes - 1}, got {int(labels.min())} to {int(labels.max())}")
 
 
 def with_direction(vectors: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccp_dml.functional.distances import l2_normalise, pairwise_similarities
+from ccp_dml.functional.labels import refuse_labels_out_of_range
 from ccp_dml.losses.pairs import check_labelled
-from ccp_dml.losses.pml import PmlLoss, refuse_labels_out_of_range
+from ccp_dml.losses.pml import PmlLoss
 
 
 class ProxyAnchorLoss(nn.Module):

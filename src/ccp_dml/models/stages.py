@@ -195,7 +195,7 @@ def _try_out(backbone: nn.Module, cut: Cut, stage: str) -> None:
 
 
 def _trial_image(backbone: nn.Module) -> Tensor:
-    noise = torch.rand(1, 3, *_trial_size(backbone), generator=torch.Generator().manual_seed(0))
+    noise = torch.rand(1, 3, *_trial_size(backbone), generator=torch.Generator().manual_seed(0), device="cpu")
     return (255 * noise).to(next(backbone.parameters()).device)
 
 

@@ -35,6 +35,9 @@ from ccp_dml.records.setting_groups import (
 SETTINGS = "settings"  # the digest of the settings, among what environment.json records
 OWNER, LOG_DIGEST = "belongs_to", "log_digest"  # what a checkpoint holds besides the state
 
+FIRST_WEIGHTS = "first_weights"
+"""Entry of environment.json: digest of the pretrained weights that are trained; earlier versions did not record it."""
+
 CODE = "code"
 """Entry of environment.json: digests of the user's own code, by key."""
 
@@ -122,6 +125,19 @@ class Logbook:
         if digest is not None:
             remedy = "restore the file that model.weights names (or the version that timm downloaded)"
             self._pin("frozen_backbone", digest, "The backbone's weights", remedy)
+
+    def pin_first_weights(self, digest: str) -> None:
+        """Record which pretrained weights training begins with; raise if the run began with others.
+
+        Training needs them until there is a checkpoint, and the score of the raw backbone needs them at the end.
+        """
+        if self.new_run is not None or FIRST_WEIGHTS in (read_json(self.environment_file) or {}):
+            self._pin(FIRST_WEIGHTS, digest, "The pretrained weights", "restore the file that model.weights names")
+        elif self.new_config is not None and self.new_config.model.weights != self.config().model.weights:
+            self.notes.append(
+                f"An earlier version began {self.folder}, and did not record its pretrained weights: training goes on "
+                "from the checkpoint, and what is scored as the raw backbone is the file that model.weights names now."
+            )
 
     def pin_data(self, digest: str) -> None:
         """Record which data the run is trained and scored on; raise if the run began with others."""
@@ -224,16 +240,32 @@ class Logbook:
     def refuse_other_settings(self, wanted: Config) -> None:
         """Raise if `wanted` differs from what the run began with in a setting that a resumed run may not change."""
         before, after = values_of(self.config()), values_of(wanted)
-        is_pinned = wanted.model.freeze_backbone and wanted.model.trains_on_features  # all weights of the backbone
-        files = WHERE_FILES_ARE if is_pinned else WHERE_DATA_ARE
+        files = WHERE_FILES_ARE if self._tells_weights(wanted) else WHERE_DATA_ARE
         changes = differing(before, after, but_for=MAY_CHANGE | files)
         for key, old, new in sorted(changes, key=lambda change: change[0] not in WHAT_IS_TRAINED):
             if key in code_copies.GROUPS and code_copies.same_class(old, new):
                 continue  # the file has moved
+            if key == "model.weights" and old is not None and new is not None:
+                raise UserError(
+                    f"{self.folder} was started with {key} = {old!r}, and has neither a checkpoint nor a record of "
+                    "what that file held (an earlier version began it): put the file back, or start another run."
+                )
             raise UserError(
                 f"{self.folder} was started with {key} = {old!r}, not {new!r}; resume it with its own settings (only "
                 "--resume and --out), or start another run."
             )
+
+    def _tells_weights(self, wanted: Config) -> bool:
+        """Tell whether the file of pretrained weights may have moved.
+
+        It may where a digest tells what it held, or a checkpoint has what training has made of it.
+        """
+        if wanted.model.freeze_backbone and wanted.model.trains_on_features:
+            return True  # `pin_backbone` compares all of them
+        if wanted.model.weights is None or self.config().model.weights is None:
+            return False
+        is_recorded = FIRST_WEIGHTS in (read_json(self.environment_file) or {})
+        return is_recorded or self.checkpoint_file.exists() or self.previous_checkpoint_file.exists()
 
     def require_ownership(self) -> None:
         """Raise if the run was given to another machine meanwhile: nothing may be written any more."""

@@ -33,6 +33,7 @@ from ccp_dml.runs.illustrations.gallery import build_gallery
 from ccp_dml.runs.illustrations.pictures import contact_sheet
 from ccp_dml.runs.scoring import embed_test, score_embeddings, score_raw
 from ccp_dml.runs.start import OWN_DATA
+from ccp_dml.runs.watcher import Watcher
 
 
 def finish_run(
@@ -129,7 +130,7 @@ def is_short(config: Config) -> bool:
 
 
 @naming_keys("data", "model")
-def rehearse_end(config: Config, parts: Parts) -> None:
+def rehearse_end(config: Config, parts: Parts, watcher: Watcher) -> None:
     """Go through the end of a run with an untrained network and a few items; raise what would be raised then.
 
     A head on frozen features cannot embed the test half's images: validation features stand in for them, and a few of
@@ -141,7 +142,7 @@ def rehearse_end(config: Config, parts: Parts) -> None:
         few.test.queries.load(torch.arange(len(few.test.queries)))
         few = Parts(few.learned, few.validation, few.validation)
     if config.data.name in OWN_DATA and not (config.data.skip_broken or config.model.freeze_backbone):
-        refuse_broken(parts.test)
+        refuse_broken(parts.test, watcher)
     config = config.with_values(run={"workers": 0}, model={"head_init": "xavier"})  # a few items are too few for a PCA
     network = build_network(trained_part(config.model), few.learned, config.run.seed)
     network.to(evaluation_device(config))
@@ -155,13 +156,13 @@ def rehearse_end(config: Config, parts: Parts) -> None:
         finish_run(config, logbook, network, few, few.test, embed_test(config, network, few.test), facts)
 
 
-def refuse_broken(test: TestSet) -> None:
+def refuse_broken(test: TestSet, watcher: Watcher) -> None:
     """Raise if image files of the test half cannot be read.
 
     At the end, it would be too late to leave them out: a run is not continued with other data than it began with.
     """
     paths = [side.source.paths[row] for side in test.sides() for row in side.positions.tolist()]  # type: ignore[attr-defined]
-    if broken := find_broken(paths):
+    if broken := find_broken(paths, watcher.reading_test):
         names = listing([f"{paths[index]} ({reason})" for index, reason in broken.items()])
         raise UserError(
             f"{len(broken):,} of {len(paths):,} test images cannot be read: {names}; repair or remove them, or set "

@@ -85,12 +85,12 @@ def evaluate_runs(
         for note in book.notes:
             watcher.note(note)
     configs = {name: config for name, (_, config) in runs.items()}
-    for note in [*repeated_trainings(configs), *different_methods(configs)]:
-        watcher.note(note)
     recall_at = next(iter(runs.values()))[1].protocol.recall_at
     selected_on = {name: config.protocol.select_on for name, (_, config) in runs.items()}
-    if len(set(selected_on.values())) > 1:
-        watcher.note(MIXED_SELECTION)
+    notes = [*repeated_trainings(configs), *different_methods(configs)]
+    notes += [MIXED_SELECTION] if len(set(selected_on.values())) > 1 else []
+    for note in notes:
+        watcher.note(note)
     scores = {
         name: {**score_embeddings(parts, recall_at), "selected_on": selected_on[name]}
         for name, parts in embedded.items()
@@ -101,6 +101,7 @@ def evaluate_runs(
     return {
         "runs": scores,
         **known,
+        "notes": notes,
         "separated": {name: asdict(spread([run[name] for run in scores.values()])) for name in SCORES},
         "concatenated": score_embeddings(concatenate(list(embedded.values())), recall_at),
     }

@@ -91,6 +91,9 @@ class LoggingWatcher(Watcher):
     def extracting(self, done: int, total: int) -> None:
         self.watcher.extracting(done, total)
 
+    def reading_test(self, done: int, total: int) -> None:
+        self.watcher.reading_test(done, total)
+
     def start(self, config: Config, step: int) -> None:
         self.watcher.start(config, step)
         log = self.open_log(self.logbook.folder, step, values_of(config))

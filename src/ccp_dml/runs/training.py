@@ -15,6 +15,7 @@ from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.splits import everything_trains
 from ccp_dml.errors import UserError
 from ccp_dml.evaluation import SCORES
+from ccp_dml.foundation.digests import tensor_digest
 from ccp_dml.foundation.machine import MemoryPeak
 from ccp_dml.foundation.process_group import ALONE, Processes, current
 from ccp_dml.foundation.randomness import derive_seed
@@ -87,7 +88,7 @@ def train_and_score(
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, inputs)
     has_test = len(halves.test.queries) > 0
     if has_test and not is_short(config):
-        rehearse_end(config, Parts(learned, validation, halves.test))
+        rehearse_end(config, Parts(learned, validation, halves.test), watcher)
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, processes, resume=resume)
     logbook.require_ownership()
     if not has_test:
@@ -143,6 +144,8 @@ def train_on_classes(
     """
     memory = MemoryPeak()
     network = build_network(trained_part(config.model), learned, config.run.seed)
+    if trained_part(config.model).weights is not None:  # those of a frozen backbone are pinned, and not part of it
+        logbook.pin_first_weights(tensor_digest(network.backbone.state_dict().items()))
     fabric = build_fabric(config.run.device, training_precision(config, network, learned, logbook, watcher))
     if fabric.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(fabric.device)

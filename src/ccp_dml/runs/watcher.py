@@ -14,6 +14,9 @@ class Watcher:
     def extracting(self, done: int, total: int) -> None:
         """Hear that a frozen backbone has done so many images of so many; each view of an image counts."""
 
+    def reading_test(self, done: int, total: int) -> None:
+        """Hear that so many test images of so many have been read once, before training: its end needs them."""
+
     def start(self, config: Config, step: int) -> None:
         """Hear that training begins, or goes on at `step`."""
 

@@ -9,6 +9,7 @@ from support.pictures import write_picture
 
 from ccp_dml.errors import UserError
 from ccp_dml.serving.listed_images import list_images
+from ccp_dml.serving.search import index as index_module
 from ccp_dml.serving.search.index import SearchIndex
 from ccp_dml.serving.search.index_store import read_manifest
 from ccp_dml.serving.search.index_writer import add_images
@@ -104,6 +105,17 @@ def test_values_that_are_texts_in_one_table_and_numbers_in_another_are_said(inde
     assert "is a number with some images, such as 2020" in "".join(index.notes_on("year = '2022'"))
     assert index.notes_on("label = 'red'") == []
     assert index.notes_on("class = 'Red'") == ["No image has the `class` 'Red'; did you mean 'red'?"]
+
+
+def test_values_of_another_case_are_named_also_where_there_are_many(index_folder, pictures, model, monkeypatch):
+    monkeypatch.setattr(index_module, "MOST_VALUES", 2)  # to choose from
+    rows = "".join(f"green/{number}.png,Lake {number}\n" for number in range(4))
+    (pictures / "places.csv").write_text(f"path,place\n{rows}")
+    add_images(index_folder, model, pictures, list_images([pictures / "places.csv"]))
+    index = SearchIndex.open(index_folder)
+    assert index.attribute_values() == {"place": []}
+    assert index.notes_on("place = 'lake 3'") == ["No image has the `place` 'lake 3'; did you mean 'Lake 3'?"]
+    assert index.notes_on("place = 'Lake 3'") == []
 
 
 def change_manifest(folder, **changes):

@@ -76,6 +76,18 @@ def test_the_engine_finds_the_same_as_the_local_index(opened):
     assert gallery.search(queries, 4, leave_out=[3, 5]) == index.search(queries, 4, leave_out=[3, 5])
 
 
+def test_more_images_than_the_engine_gives_at_once_are_refused(opened, monkeypatch):
+    index, gallery = opened
+    queries = index.vectors_of([3])
+    monkeypatch.setattr(vector_engine, "MOST_RESULTS", index.count - 1)
+    for k in (index.count, 20_000):
+        with pytest.raises(UserError, match=rf"^k = {k:,}: Milvus gives at most {index.count - 1} images at once; "):
+            gallery.search(queries, k)
+    assert len(gallery.search(queries, index.count - 1)[0]) == index.count - 1
+    monkeypatch.undo()
+    assert len(gallery.search(queries, 20_000)[0]) == index.count, "all that there are"
+
+
 def test_the_engine_knows_what_the_index_knows(opened):
     index, gallery = opened
     assert gallery.label_counts() == index.label_counts()

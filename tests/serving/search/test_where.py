@@ -124,6 +124,8 @@ def test_an_unknown_attribute_is_named_with_the_nearest():
         parse_where('specis = "wren"', ["species", "year"])
     with pytest.raises(UserError, match="there are label, class, path, species"):
         parse_where("qqq = 1", ["species"])
+    with pytest.raises(UserError, match="no attribute 'YEAR'; did you mean 'year'"):
+        parse_where("YEAR = 2020", ["species", "year"])
     parse_where('species = "wren" and label = "x"', ["species"])
 
 
@@ -152,12 +154,20 @@ def test_what_a_comparison_misses_because_of_types_is_said(text, notes):
         ("label in ('wren', 'oul') and year > 3", ["No image has the `label` 'oul'; did you mean 'owl'?"]),
         ("place != 'Mars'", ["No image has the `place` 'Mars'; there are 'Wald', 'Feld'."]),
         ("label = 'wren' or place = 'Wald' or label > 'Wren'", []),
+        ("label = 'OWL'", ["No image has the `label` 'OWL'; did you mean 'owl'?"]),
         ("note = 'x' and year = 'x' and path = 'x'", []),  # too many values to know, no texts, any path
     ],
 )
 def test_texts_that_no_image_has_are_said_with_the_nearest(text, notes):
     stored = {"label": {"wren": 2, "owl": 1}, "place": ["Wald", "Feld"], "year": [2020], "note": []}
     assert unknown_texts(parse_where(text), stored) == notes
+
+
+def test_of_many_unknown_texts_only_some_are_looked_for():
+    asked = ", ".join(f"'bird {number}'" for number in range(1000))
+    *_, last = found = unknown_texts(parse_where(f"label in ({asked}, 'wren')"), {"label": ["wren"]})
+    assert len(found) == 11
+    assert last == "No image has 990 others that `label` is compared with."
 
 
 def test_milvus_gets_quoted_texts_and_no_bare_inequality():

@@ -4,7 +4,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -275,11 +275,19 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray(values.astype(np.uint8))
 
 
-def find_broken(paths: Sequence[Path]) -> dict[int, str]:
-    """Decode all files in parallel threads; return index -> reason of those that cannot be decoded."""
+def find_broken(paths: Sequence[Path], report: Callable[[int, int], None] = lambda *_: None) -> dict[int, str]:
+    """Decode all files in parallel threads; return index -> reason of those that cannot be decoded.
+
+    `report` hears how many have been decoded, of how many.
+    """
+    broken: dict[int, str] = {}
+    report(0, len(paths))
     with ThreadPoolExecutor(min(32, usable_cores() + 1)) as threads:
-        reasons = threads.map(_why_broken, paths)
-        return {index: reason for index, reason in enumerate(reasons) if reason is not None}
+        for index, reason in enumerate(threads.map(_why_broken, paths)):
+            if reason is not None:
+                broken[index] = reason
+            report(index + 1, len(paths))
+    return broken
 
 
 def readable(paths: Sequence[Path]) -> tuple[list[int], list[str]]:

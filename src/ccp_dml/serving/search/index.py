@@ -14,12 +14,13 @@ from ccp_dml.serving.search import approximate
 from ccp_dml.serving.search.exact_search import ExactSearcher
 from ccp_dml.serving.search.gallery import Hit, Item, Sample, check_queries, drawn_rows, is_gone, known_values
 from ccp_dml.serving.search.index_store import Manifest, check_files, damaged, map_vectors, open_items, read_manifest
-from ccp_dml.serving.search.where import Value, as_sql, parse_where, passed_over, unknown_texts
+from ccp_dml.serving.search.where import Value, as_sql, names_in, parse_where, passed_over, unknown_texts
 
 ATTEMPTS_TO_OPEN = 5
 """A writer may replace the files between the moments in which we read their names and open them."""
 IDS_PER_STATEMENT = 500
 MOST_VALUES = 50  # of an attribute, to choose from
+MOST_KNOWN = 10_000  # of an attribute, to tell whether an image has what a condition asks for
 
 
 class SearchIndex:
@@ -121,12 +122,13 @@ class SearchIndex:
         return [row[0] for row in self._rows("SELECT DISTINCT name FROM attributes ORDER BY name")]
 
     def attribute_values(self) -> dict[str, list[Value]]:
-        found = {}
-        for name in self.attribute_names():
-            statement = "SELECT DISTINCT value FROM attributes WHERE name = ? ORDER BY value LIMIT ?"
-            values = [row[0] for row in self._rows(statement, [name, MOST_VALUES + 1])]
-            found[name] = values if len(values) <= MOST_VALUES else []
-        return found
+        return {name: self._distinct(name, MOST_VALUES) for name in self.attribute_names()}
+
+    def _distinct(self, name: str, most: int) -> list[Value]:
+        """List the distinct values of an attribute; none if there are more than `most`."""
+        statement = "SELECT DISTINCT value FROM attributes WHERE name = ? ORDER BY value LIMIT ?"
+        values = [row[0] for row in self._rows(statement, [name, most + 1])]
+        return values if len(values) <= most else []
 
     def notes_on(self, where: str) -> list[str]:
         stored: dict[str, list[Value]] = {name: [] for name in self.attribute_names()}
@@ -134,7 +136,8 @@ class SearchIndex:
         for name, value in self._rows(one_of_each):
             stored[name].append(value)
         condition = parse_where(where, list(stored))
-        return [*passed_over(condition, stored), *unknown_texts(condition, known_values(self))]
+        asked = {name: self._distinct(name, MOST_KNOWN) for name in names_in(condition) if name in stored}
+        return [*passed_over(condition, stored), *unknown_texts(condition, {**known_values(self), **asked})]
 
     def missing_images(self) -> list[str]:
         """List the paths of indexed images that are not there any more; they are still found."""

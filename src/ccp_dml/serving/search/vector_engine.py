@@ -124,6 +124,11 @@ class MilvusGallery:
         self, queries: np.ndarray, k: int, where: str | None = None, leave_out: Collection[int] = ()
     ) -> list[list[Hit]]:
         queries = check_queries(queries, self.model.dim, k)
+        if min(k, self.count) > MOST_RESULTS:
+            raise UserError(
+                f"k = {k:,}: Milvus gives at most {MOST_RESULTS:,} images at once; ask for that many, with conditions "
+                "(`--where`) in several searches if need be, or search in the index that was pushed."
+            )
         conditions = [] if where is None else [as_milvus(parse_where(where, self._attribute_names))]
         conditions += [f"id not in {sorted(map(int, leave_out))}"] if leave_out else []
         found = self.client.search(

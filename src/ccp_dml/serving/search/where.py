@@ -28,6 +28,7 @@ COLUMNS = {"label": "label", "class": "label", "path": "path"}
 """Names that are not attributes, and the column each stands for."""
 MOST_PARTS = 100  # comparisons in one condition: more than anybody writes, less than SQLite can nest
 MOST_VALUES = 10_000  # values in one condition: SQLite takes 32,766 parameters
+MOST_HINTS = 10  # texts of one comparison for which the nearest that there are is looked for
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -76,7 +77,7 @@ def parse_where(text: str, attributes: Sequence[str] | None = None) -> Condition
         known = [*dict.fromkeys(COLUMNS), *attributes]
         for comparison in found:
             if comparison.name not in known:
-                meant = get_close_matches(comparison.name, known, 1)
+                meant = _nearest(comparison.name, known)
                 hint = f"did you mean {meant[0]!r}?" if meant else f"there are {listing(known, 12)}."
                 raise UserError(f"The images have no attribute {comparison.name!r}; {hint}")
     return condition
@@ -111,15 +112,29 @@ def unknown_texts(condition: Condition, stored: Mapping[str, Collection[Value]])
     """
     notes = []
     for comparison in _comparisons(condition):
-        known = [value for value in stored.get(comparison.name, ()) if isinstance(value, str)]
-        asked, _ = _by_type(comparison.values)
-        for text in asked if known and comparison.sign in ("=", "!=", "in") else ():
-            if text not in known:
-                by_case = [value for value in known if value.casefold() == str(text).casefold()]
-                near = by_case or get_close_matches(str(text), known[:MOST_VALUES], 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {listing(list(map(repr, known)))}."
-                notes.append(f"No image has the `{comparison.name}` {text!r}; {hint}")
+        known = {value: None for value in stored.get(comparison.name, ()) if isinstance(value, str)}  # in their order
+        if not known or comparison.sign not in ("=", "!=", "in"):
+            continue
+        unknown = [text for text in comparison.values if isinstance(text, str) and text not in known]
+        for text in unknown[:MOST_HINTS]:
+            near = _nearest(text, list(known))
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {listing(list(map(repr, known)))}."
+            notes.append(f"No image has the `{comparison.name}` {text!r}; {hint}")
+        if len(unknown) > MOST_HINTS:
+            others = len(unknown) - MOST_HINTS
+            notes.append(f"No image has {others:,} others that `{comparison.name}` is compared with.")
     return list(dict.fromkeys(notes))
+
+
+def names_in(condition: Condition) -> set[str]:
+    """Collect the names of attributes and columns that a condition compares."""
+    return {comparison.name for comparison in _comparisons(condition)}
+
+
+def _nearest(text: str, known: Sequence[str]) -> list[str]:
+    """Find what was meant, if anything is like it: the same in other capital and small letters before all else."""
+    by_case = [value for value in known if value.casefold() == text.casefold()]
+    return by_case[:1] or get_close_matches(text, known[:MOST_VALUES], 1)
 
 
 def as_sql(condition: Condition) -> tuple[str, list[Value]]:
