@@ -33,6 +33,11 @@ from ccp_dml.errors import NonFiniteError, UserError
             1,
             ["process that loads images was killed"],
         ),
+        (
+            UnicodeEncodeError("utf-8", 'root = "/x/br\udce4"\nseed = 0', 13, 14, "surrogates not allowed"),
+            2,
+            [r"'/x/br\udce4' holds bytes", "rename it"],
+        ),
     ],
 )
 def test_what_is_foreseen_is_one_sentence(error, code, words, monkeypatch):

@@ -1,7 +1,9 @@
 """Options and output that commands share."""
 
+import io
 import json
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,6 +139,12 @@ def warn(text: str) -> None:
 
 def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_any_name() -> None:
+    """Let standard output show bytes of names that are not UTF-8 as escapes, in which JSON stays JSON."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def take_termination_as_interrupt() -> None:
