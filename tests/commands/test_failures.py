@@ -91,6 +91,14 @@ def test_what_nobody_foresaw_is_a_sentence_a_report_and_a_way_on(tmp_path, monke
     assert "torch" in text
 
 
+def test_a_report_holds_no_password(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["ccp", "study", "search", "--storage", "postgresql://ann:s3cret@host/db"])
+    text = write_crash_report(ValueError("no answer from postgresql://ann:s3cret@host/db")).read_text()
+    assert "s3cret" not in text
+    assert text.count("postgresql://ann:***@host/db") >= 2
+
+
 def test_a_report_goes_elsewhere_where_the_cache_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     (tmp_path / "temporary").mkdir()

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ccp_dml.errors import NonFiniteError, UserError, first_line, is_text
+from ccp_dml.errors import NonFiniteError, UserError, first_line, is_text, without_password
 from ccp_dml.foundation.machine import LESS_MEMORY, out_of_memory
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -136,6 +136,7 @@ def write_crash_report(error: BaseException) -> Path | str:
             "".join(traceback.format_exception(error)),  # the configuration is among the notes of the exception
         ]
     )
+    text = without_password(text)
     name = f"crash-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.txt"
     for folder in report_folders():
         try:
