@@ -48,7 +48,7 @@ docs: .venv/ready
 attack: .venv/ready
 	$(BIN)/python tools/attack.py
 
-# Measures everything side by side and writes docs/performance.md, in about half an hour: leave the machine alone.
+# Measures everything side by side and writes docs/performance.md, in about three quarters of an hour: leave the machine alone.
 bench: .venv/ready
 	$(BIN)/python benchmarks/run_all.py
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ccp_dml.errors import UserError, did_you_mean, first_line, listing
+from ccp_dml.errors import UserError, did_you_mean, first_line, is_text, listing, without_password
 
 
 def test_a_users_mistake_is_a_value_error_to_those_who_know_nothing_of_us():
@@ -40,3 +40,14 @@ def test_a_long_list_is_cut_and_counted():
 )
 def test_an_error_is_quoted_by_its_first_line_or_named(error, line):
     assert first_line(error) == line
+
+
+def test_names_of_files_may_be_no_text():
+    assert is_text("größe 10 ✓")
+    assert not is_text("gr\udcf6\udcdfe")
+
+
+def test_passwords_of_addresses_are_hidden():
+    assert without_password("postgresql://ann:s3cret@host:5432/db") == "postgresql://ann:***@host:5432/db"
+    assert without_password("sqlite:///x.db") == "sqlite:///x.db"
+    assert without_password("http://host:19530#birds") == "http://host:19530#birds"

@@ -123,7 +123,7 @@ def commands_page() -> str:
         "",
         "Every command with its options, as `ccp COMMAND --help` shows them. Exit codes: 0 done, 2 a user's mistake",
         "(one sentence on standard error), 130 interrupted (the same command goes on), 1 anything else. With `--json`,",
-        "standard output is one JSON document and nothing else.",
+        "standard output is [one JSON document](../runs.md#for-scripts) and nothing else.",
     ]
     return "\n".join([*lines, *describe_command(typer.main.get_command(app), "ccp")]) + "\n"
 

@@ -10,7 +10,7 @@ import typer
 from ccp_dml.commands.cache import cache
 from ccp_dml.commands.certify import certify
 from ccp_dml.commands.config import config
-from ccp_dml.commands.console import Group, err, with_plain_usage
+from ccp_dml.commands.console import Group, err, print_any_name, with_plain_usage
 from ccp_dml.commands.data import data_app
 from ccp_dml.commands.doctor import doctor
 from ccp_dml.commands.evaluate import evaluate
@@ -93,4 +93,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     keep_freed_memory()
+    print_any_name()
     sys.exit(main())

@@ -4,6 +4,7 @@ The command line turns both errors into one clear sentence. A part that knows no
 in backticks (`root`); `config.layers.naming_keys` turns them into the keys that a user sets (data.root).
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -40,6 +41,20 @@ def first_line(error: BaseException) -> str:
     told = str(getattr(error, "message", None) or error)  # some libraries wrap their sentence in names of classes
     line = next(iter(told.splitlines()), "").rstrip(".")
     return (line if len(line) <= 300 else f"{line[:300]}...") or type(error).__name__
+
+
+def is_text(name: str) -> bool:
+    """Tell whether `name` can be written as UTF-8; names of files, and what is typed, may hold any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def without_password(text: str) -> str:
+    """Hide the passwords of addresses: `postgresql://user:***@host/name`."""
+    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
 
 
 def listing(names: Sequence[str], limit: int = 5) -> str:

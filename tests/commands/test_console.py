@@ -1,10 +1,13 @@
+import io
+import json
 import os
 import signal
+import sys
 
 import pytest
 from rich.table import Table
 
-from ccp_dml.commands.console import out, take_termination_as_interrupt
+from ccp_dml.commands.console import out, print_any_name, print_json, take_termination_as_interrupt
 
 
 def test_a_kill_ends_a_command_as_ctrl_c_does():
@@ -39,3 +42,15 @@ def test_names_are_printed_as_they_are(name, capsys):
     table.add_row(name)
     out.print(table)
     assert capsys.readouterr().out.count(name) == 4
+
+
+def test_names_that_are_no_text_are_printed_and_read_back(monkeypatch):
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="utf-8"))
+    print_any_name()
+    out.print("br\udce4.jpg")
+    print_json(["br\udce4.jpg"])
+    sys.stdout.flush()
+    first, rest = printed.getvalue().split(b"\n", 1)
+    assert first == b"br\\udce4.jpg"
+    assert json.loads(rest.decode("utf-8")) == ["br\udce4.jpg"]

@@ -33,6 +33,11 @@ from ccp_dml.errors import NonFiniteError, UserError
             1,
             ["process that loads images was killed"],
         ),
+        (
+            UnicodeEncodeError("utf-8", 'root = "/x/br\udce4"\nseed = 0', 13, 14, "surrogates not allowed"),
+            2,
+            [r"'/x/br\udce4' holds bytes", "rename it"],
+        ),
     ],
 )
 def test_what_is_foreseen_is_one_sentence(error, code, words, monkeypatch):
@@ -84,6 +89,14 @@ def test_what_nobody_foresaw_is_a_sentence_a_report_and_a_way_on(tmp_path, monke
     assert "of a mistake in the program" in text
     assert "'seed': 7" in text
     assert "torch" in text
+
+
+def test_a_report_holds_no_password(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["ccp", "study", "search", "--storage", "postgresql://ann:s3cret@host/db"])
+    text = write_crash_report(ValueError("no answer from postgresql://ann:s3cret@host/db")).read_text()
+    assert "s3cret" not in text
+    assert text.count("postgresql://ann:***@host/db") >= 2
 
 
 def test_a_report_goes_elsewhere_where_the_cache_cannot_be_written(tmp_path, monkeypatch):

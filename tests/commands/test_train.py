@@ -142,6 +142,14 @@ def test_never_the_wrong_thing_silently(tmp_path, capsys, arguments, words):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_whose_name_is_no_text_is_refused_before_the_training(features, tmp_path, capsys):
+    """The training went on to its end, where its map could not be read."""
+    folder = tmp_path / "br\udce4"
+    assert main(command(features, "c2", folder, "train.max_steps=1")) == 2
+    assert r"br\udce4' holds bytes that are not text in UTF-8; give another folder" in capsys.readouterr().err
+    assert not folder.exists()
+
+
 def test_train_alone_shows_help(capsys):
     assert main(["train"]) in (0, 2)
     shown = capsys.readouterr()

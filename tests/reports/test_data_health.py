@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 from ccp_dml.data.files.health import DataHealth, HalfHealth
@@ -37,3 +38,9 @@ def test_the_page_escapes_names_and_asks_the_network_for_nothing(tmp_path):
 
 def test_the_table_has_a_row_per_half():
     assert health_table(HEALTH).row_count == 2
+
+
+def test_a_name_that_is_no_text_can_be_shown():
+    page = health_page(replace(HEALTH, broken={"br\udce4.png": "truncated"}))
+    assert r"br\udce4.png (truncated)" in page
+    assert page.encode("utf-8")

@@ -1,7 +1,9 @@
 """Options and output that commands share."""
 
+import io
 import json
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +12,7 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from ccp_dml.commands.failures import explain_usage
+from ccp_dml.errors import UserError, is_text
 
 
 class Command(TyperCommand):
@@ -137,6 +140,19 @@ def warn(text: str) -> None:
 
 def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_any_name() -> None:
+    """Let standard output show bytes of names that are not UTF-8 as escapes, in which JSON stays JSON."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def refuse_stray_bytes(folder: Path) -> None:
+    """Raise if the name of a folder to train in is no text: the libraries that write weights could not open it."""
+    if not is_text(str(folder)):
+        name = ascii(str(folder))
+        raise UserError(f"--out: {name} holds bytes that are not text in UTF-8; give another folder.")
 
 
 def take_termination_as_interrupt() -> None:

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ccp_dml.errors import NonFiniteError, UserError, first_line
+from ccp_dml.errors import NonFiniteError, UserError, first_line, is_text, without_password
 from ccp_dml.foundation.machine import LESS_MEMORY, out_of_memory
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -30,6 +30,7 @@ WAY_ON = "Continue with: "
 """Begins a note that a command adds to an exception: the command line that goes on where this one stopped."""
 
 ENDLESS_WORD = re.compile(r"\S{500,}")
+NAME = re.compile(r"[^\n\"]+")
 LOADER_KILLED = re.compile(r"DataLoader worker \(pid.*?\) (exited unexpectedly|is killed by signal)")
 
 PLAIN_WORDS = (
@@ -74,6 +75,8 @@ def explain(error: Exception) -> tuple[str, int]:
         error.errno in OF_THE_DISK or (error.errno in OF_A_PATH and names_path_of_user(error))
     ):
         return f"{quoted(error)}; check the path and its rights.", 2
+    if isinstance(error, UnicodeEncodeError) and not is_text(error.object):
+        return f"{with_stray_bytes(error)} holds bytes that are not text in UTF-8; rename it, or type it anew.", 2
     report = write_crash_report(error)
     return (
         f"{type(error).__name__}: {first_line(error)}. This is a mistake in ccp-dml, or a broken installation; "
@@ -114,6 +117,12 @@ def quoted(error: OSError) -> str:
     return f"{error.strerror}: {shown}" if name else f"{error.strerror}"
 
 
+def with_stray_bytes(error: UnicodeEncodeError) -> str:
+    """Quote the name in a text, between quotes or on a line of its own, whose bytes cannot be written."""
+    found = next(one for one in NAME.finditer(error.object) if error.start < one.end())
+    return ascii(found[0][-200:])
+
+
 def write_crash_report(error: BaseException) -> Path | str:
     """Write what is needed to understand the failure into a file, and name it."""
     text = "\n".join(
@@ -125,6 +134,7 @@ def write_crash_report(error: BaseException) -> Path | str:
             "".join(traceback.format_exception(error)),  # the configuration is among the notes of the exception
         ]
     )
+    text = without_password(text)
     name = f"crash-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.txt"
     for folder in report_folders():
         try:

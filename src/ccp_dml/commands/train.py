@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Recipes, Settings, TrustCode, err, out, take_termination_as_interrupt
+from ccp_dml.commands.console import (
+    Recipes,
+    Settings,
+    TrustCode,
+    err,
+    out,
+    refuse_stray_bytes,
+    take_termination_as_interrupt,
+)
 from ccp_dml.commands.failures import WAY_ON
 from ccp_dml.errors import NonFiniteError, UserError
 
@@ -83,6 +91,8 @@ def train(
         raise UserError("--max-restarts needs --processes N; torchrun has an option of the same name.")
     if resume and out_folder is None:
         raise UserError("--resume needs --out DIR, the folder of the run to continue.")
+    if out_folder is not None:
+        refuse_stray_bytes(out_folder)
     load_data = remember_last(build_data)
     is_named = bool(recipes or final) or not resume
     wanted = wanted_run(recipes or [], settings or [], seed, load_data, final) if is_named else None

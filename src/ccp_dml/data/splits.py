@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 
 from ccp_dml.data.labelled import DataHalves, LabelledSet, Source, TestSet
-from ccp_dml.errors import UserError, listing
+from ccp_dml.errors import UserError, is_text, listing
 
 LEAST_CLASSES = 4
 """Fewer training classes cannot be divided: two to learn from, two to validate on. Images of each validate then."""
@@ -144,7 +144,7 @@ def divide(
     if not labels:
         raise UserError(f"{origin} has no {item}s that can be read ({'; '.join(notes)}): add some")
     for name in dict.fromkeys(labels):
-        if not _is_text(name):
+        if not is_text(name):
             raise UserError(f"{origin} has a class whose name is not valid UTF-8 ({name!a}): rename it")
     is_given = splits is not None
     if is_given:
@@ -193,15 +193,6 @@ def refuse_share(origin: str, item: str, test_share: float) -> None:
         raise UserError(
             f"{origin} says itself which {item}s test, so that `test_share`={test_share:g} has no effect: leave it out"
         )
-
-
-def _is_text(name: str) -> bool:
-    """Tell whether the name can be written anywhere; names of folders may hold any bytes."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _halved(labels: Sequence[str], origin: str, test_share: float) -> list[str]:

@@ -68,6 +68,11 @@ def write_text(path: Path, text: str) -> None:
         scratch.write_text(text, encoding="utf-8")
 
 
+def as_utf8(text: str) -> str:
+    """Write bytes that are not text in UTF-8, which names of files may hold, as escapes such as \\udcff."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def write_json(path: Path, value: Any) -> None:
     write_text(path, as_json(value))
 

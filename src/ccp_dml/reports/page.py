@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ccp_dml.errors import UserError
-from ccp_dml.foundation.files import file_in_the_way, write_text
+from ccp_dml.foundation.files import as_utf8, file_in_the_way, write_text
 from ccp_dml.records import layout
 from ccp_dml.records.run_folder import RunFolder, read_runs, run_labels
 from ccp_dml.reports import words
@@ -100,11 +100,13 @@ def fill_template(name: str, styles: Sequence[str], scripts: Sequence[str], cont
         lstrip_blocks=True,
     )
     jinja.filters.update({**words.FILTERS, "script_hash": script_hash})
-    return jinja.get_template(name).render(
-        content,
-        style=Markup(palette.css() + content_of(styles)),
-        scripts=[Markup(script) for script in scripts],
-        version=version("ccp-dml"),
+    return as_utf8(
+        jinja.get_template(name).render(
+            content,
+            style=Markup(palette.css() + content_of(styles)),
+            scripts=[Markup(script) for script in scripts],
+            version=version("ccp-dml"),
+        )
     )
 
 

@@ -1,6 +1,5 @@
 """What a study was asked to do: its options, and the record in its folder that only the same command continues."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from ccp_dml.config.layers import flatten, parse_setting, parse_settings, wrong_value
 from ccp_dml.config.recipes import STUDY, read_recipe, recipe_label
-from ccp_dml.errors import UserError, did_you_mean
+from ccp_dml.errors import UserError, did_you_mean, without_password
 from ccp_dml.plans.plan import refuse_other_method
 from ccp_dml.records.folder_request import STUDY_REQUEST
 
@@ -129,11 +128,6 @@ def as_values(request: StudyRequest) -> dict[str, object]:
         "settings": list(request.settings),
         "storage": without_password(request.storage or OWN_STORAGE),
     }
-
-
-def without_password(text: str) -> str:
-    """Hide the password of a URL: `postgresql://user:***@host/name`."""
-    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
 
 
 def write_down(folder: Path, request: StudyRequest) -> None:

@@ -128,6 +128,7 @@ def test_a_model_alone_and_a_pushed_index_are_served(start, photo_run, birds, ph
         (["{tmp}"], "{tmp}"),
         (["{birds}", "--map", "globe"], "--map globe is unknown"),
         (["{birds}", "--host", "300.1.1.1"], "cannot be listened on"),
+        (["{birds}", "--host", "ü..b"], "cannot be listened on"),
     ],
 )
 def test_mistakes_end_in_a_sentence(birds, tmp_path, capsys, arguments, message):

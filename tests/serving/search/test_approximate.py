@@ -1,6 +1,7 @@
 """Approximate search: faiss proposes, exact distances decide, and its recall is measured."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -129,3 +130,15 @@ def test_where_nothing_is_proposed_everything_is_looked_at():
     distances, rows = approximate.ApproximateIndex(ProposesNothing()).search(vectors[5:6], vectors, 3)
     assert rows[0].tolist() == [5, 0, 1]
     assert distances[0] == pytest.approx([0, 2**0.5, 2**0.5])
+
+
+def test_an_inverted_file_learns_from_all_classes_not_from_the_first(monkeypatch, tmp_path):
+    """From some 65,000 images on, it learns from a part of them."""
+    index = SimpleNamespace(nlist=2000, train=lambda vectors: learned.extend(vectors[:, 0]), add=lambda _: None)
+    learned: list[float] = []
+    library = SimpleNamespace(IndexFlatL2=lambda dim: dim, IndexIVFFlat=lambda *_: index, write_index=lambda *_: None)
+    monkeypatch.setattr(approximate, "_faiss", lambda: library)
+    monkeypatch.setattr(approximate, "_recall", lambda *_: 1.0)
+    approximate.build("ivf", np.arange(300_000, dtype=np.float32)[:, None], tmp_path / "approximate.faiss")
+    assert len(set(learned)) == len(learned) == 64 * 2000
+    assert np.histogram(learned, bins=3, range=(0, 300_000))[0] == pytest.approx(len(learned) / 3, rel=0.01)

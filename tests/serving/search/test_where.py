@@ -107,6 +107,7 @@ def test_and_binds_closer_than_or():
         ("label ; DROP TABLE items", "cannot be read from '; DROP TABLE items'"),
         ("year > 1e999", "a smaller number"),
         ("label = 'a\n'", "control characters"),
+        ("label = 'br\udce4'", "contains bytes that are not text in UTF-8"),
         ("label in ()", "a text in quotes"),
         ("(" * 500 + "a = 1" + ")" * 500, "fewer brackets"),
         (" or ".join(["a = 1"] * (MOST_PARTS + 1)), "at most 100"),

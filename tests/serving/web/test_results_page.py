@@ -49,3 +49,9 @@ def test_the_page_needs_nothing_but_itself(photo, tmp_path):
         assert text not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
+
+
+def test_a_query_whose_name_is_no_text_has_a_page(photo, tmp_path):
+    query = photo.rename(photo.with_name("br\udce4.png"))
+    write_results_page(tmp_path / "page.html", query, [], "birds", None)
+    assert r"br\udce4.png" in (tmp_path / "page.html").read_text(encoding="utf-8")

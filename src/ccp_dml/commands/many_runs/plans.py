@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ccp_dml.commands.console import err, out, print_json, take_termination_as_interrupt
+from ccp_dml.commands.console import err, out, print_json, refuse_stray_bytes, take_termination_as_interrupt
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.files import file_in_the_way
 
@@ -44,6 +44,7 @@ def refuse_mistakes(
     from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings
     from ccp_dml.plans.rehearsal import have_moved, refuse_other_backbones, refuse_other_data
 
+    refuse_stray_bytes(folder)
     refuse_unread_settings(runs, settings)
     refuse_other_settings(runs)
     if (file := file_in_the_way(folder / ".lock")) is not None:

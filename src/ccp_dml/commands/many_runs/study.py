@@ -20,7 +20,7 @@ from ccp_dml.commands.many_runs.plans import (
     show_failures,
     show_plan,
 )
-from ccp_dml.errors import UserError
+from ccp_dml.errors import UserError, without_password
 
 if TYPE_CHECKING:
     from ccp_dml.plans.plan import PlannedRun
@@ -185,8 +185,6 @@ def as_report(request: "StudyRequest", folder: Path, chosen: "Study", found: "Co
 
 def command(request: "StudyRequest", folder: Path) -> str:
     """Write the command that does the study again."""
-    from ccp_dml.studies.request import without_password
-
     words = ["ccp", "study", request.study, "--data", request.data, "--loss", ",".join(request.losses)]
     words += ["--full"] if request.is_full else []
     words += ["--storage", without_password(request.storage)] if request.storage else []

@@ -100,8 +100,8 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
-        except OSError as error:
-            reason = error.strerror or str(error)
+        except (OSError, TypeError) as error:  # the second of a name that cannot be encoded, such as ü..b
+            reason = getattr(error, "strerror", None) or str(error)
             raise UserError(
                 f"{host}:{port} cannot be listened on ({reason}); choose another --port or --host."
             ) from None

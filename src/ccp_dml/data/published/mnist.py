@@ -65,7 +65,7 @@ def load_mnist(root: str | Path) -> DataHalves:
         return LabelledSet(DigitImages(images), torch.arange(len(images)), labels, names)
 
     notes = [f"not {TITLE} as published: {text}" for text in differences(_sizes(halves), SIZES)]
-    return DataHalves(labelled("train"), TestSet(labelled("test")), tuple(notes))
+    return DataHalves(labelled("train"), TestSet(labelled("test")), tuple(notes), incomplete=tuple(notes))
 
 
 def survey_mnist(root: Path) -> Survey:

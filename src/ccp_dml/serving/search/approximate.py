@@ -15,6 +15,7 @@ KINDS: tuple[Kind, ...] = ("hnsw", "ivf")
 CANDIDATES_PER_RESULT = 4
 LEAST_CANDIDATES = 64
 QUERIES_OF_RECALL = 200
+VECTORS_PER_LIST = 64  # from which an inverted file learns where its lists lie
 LEAST_VECTORS = 1000  # with fewer, exact search takes a millisecond and an approximate index has nothing to learn from
 
 
@@ -65,7 +66,9 @@ def build(kind: Kind, vectors: np.ndarray, file: Path) -> Approximation:
         lists = max(1, int(4 * count**0.5))
         index = faiss.IndexIVFFlat(faiss.IndexFlatL2(dim), dim, min(lists, count // 39 or 1))
         index.nprobe = max(16, index.nlist // 16)
-        index.train(np.ascontiguousarray(vectors[: min(count, 64 * index.nlist)]))
+        # Spread over all: indexes hold class after class, and the first ones say nothing about the last.
+        spread = np.linspace(0, count - 1, min(count, VECTORS_PER_LIST * index.nlist)).astype(np.int64)
+        index.train(np.ascontiguousarray(vectors[spread]))
     for start in range(0, count, 1 << 16):
         index.add(np.ascontiguousarray(vectors[start : start + (1 << 16)]))
     faiss.write_index(index, str(file))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NoReturn
 
-from ccp_dml.errors import UserError, listing
+from ccp_dml.errors import UserError, is_text, listing
 
 Value = str | float | int
 COLUMNS = {"label": "label", "class": "label", "path": "path"}
@@ -63,6 +63,8 @@ def parse_where(text: str, attributes: Sequence[str] | None = None) -> Condition
     """Read a condition; a UserError says where it cannot be read, or that there is no such attribute."""
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise UserError(f"The condition {text!r} contains control characters; write it on one line, without tabs.")
+    if not is_text(text):
+        raise UserError(f"The condition {text!r} contains bytes that are not text in UTF-8; type it anew.")
     condition = _Reader(text).whole()
     found = list(_comparisons(condition))
     if len(found) > MOST_PARTS:

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader
 from PIL import Image
 
 from ccp_dml.data.files.images import decode
-from ccp_dml.foundation.files import write_text
+from ccp_dml.foundation.files import as_utf8, write_text
 from ccp_dml.serving.search.gallery import Hit
 
 SIDE = 200
@@ -25,7 +25,7 @@ def write_results_page(file: Path, query: Path, hits: Sequence[Hit], name: str, 
         name=name,
         promise=promise,
     )
-    write_text(file, page)
+    write_text(file, as_utf8(page))
 
 
 def picture_address(path: Path) -> str | None:

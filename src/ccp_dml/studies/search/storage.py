@@ -14,11 +14,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ccp_dml.config.layers import values_of
 from ccp_dml.config.schema import Config
-from ccp_dml.errors import UserError, first_line
+from ccp_dml.errors import UserError, first_line, without_password
 from ccp_dml.foundation.digests import digest
 from ccp_dml.records import layout
 from ccp_dml.records.setting_groups import HOW_IT_RUNS, WHERE_FILES_ARE, without_later
-from ccp_dml.studies.request import without_password
 
 VARIED = frozenset({"ccp.weight", "ccp.proxies_per_class"})
 """What trials of one search differ in."""
