@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_va
 from pydantic_core import PydanticCustomError
 
 from ccp_dml.config.layers import SETTING, resolve, values_of
-from ccp_dml.config.recipes import recipe_label
+from ccp_dml.config.recipes import CCP, recipe_label
 from ccp_dml.config.schema import Config, ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, file_digest
@@ -114,7 +114,7 @@ def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -
 def method_of(request: StudyRequest) -> str:
     if len(request.losses) > 1:
         raise UserError(f"--loss {','.join(request.losses)}: search one loss at a time.")
-    return f"{request.losses[0]}-ccp"
+    return request.losses[0] + CCP
 
 
 def base_config(request: StudyRequest) -> Config:
