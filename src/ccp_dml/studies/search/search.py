@@ -79,7 +79,7 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
 
 
 def has_run(trial: FrozenTrial, folder: Path) -> bool:
-    """Tell whether a trial has a run that is done or to be trained; the score of a complete one outlives its folder."""
+    """Tell whether a trial has a run to plan; a complete one has none if its folder is gone, as its score is kept."""
     if trial.state == TrialState.COMPLETE:
         return is_done(folder / trial_name(trial.number))
     return trial.state not in GIVEN_UP
@@ -155,7 +155,8 @@ def search_space(request: StudyRequest) -> SearchSpace:
 
 def trial_store(request: StudyRequest, folder: Path) -> TrialStore:
     method, config = method_of(request), base_config(request)
-    # A search of its own knows its data by the settings in its folder; machines that share one may keep it anywhere.
+    # The settings in its folder bind a search of its own to its data. Machines that share a search may keep the data in
+    # different places: there, its name tells their content.
     contents = "" if request.storage is None else contents_digest(config)
     return TrialStore(folder, request.storage, search_name(recipe_label(request.data), method, config, contents))
 
