@@ -3,6 +3,7 @@
 Ours looks the images up in SQLite, too, and ranks by distances in float64; faiss gives rows.
 """
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,29 +11,15 @@ import numpy as np
 import torch
 from side_by_side import Claim, compare, main
 
-from ccp_dml.serving.search.index import SearchIndex
-from ccp_dml.serving.search.index_store import NextGeneration, PinnedModel
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.made_up_index import made_up_index
 
 DIM, K = 128, 10
 WHY = (
     "Of our search for one query, the product reads all vectors once, which takes nearly as long as all of faiss's "
     "search; the rest, a third, ranks candidates in float64 and looks the images up, whatever the size of the index."
 )
-
-
-def made_up_index(folder: Path, count: int, dim: int, digest: str = "d") -> SearchIndex:
-    """An index of random unit vectors whose images do not exist."""
-    generation = NextGeneration(folder, None)
-    vectors = np.random.default_rng(0).normal(size=(count, dim)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors.tofile(generation.path("vectors"))
-    table = generation.new_table()
-    rows = [(number + 1, f"/none/{number}.png", str(number % 100), 1, 1, "x") for number in range(count)]
-    table.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)", rows)
-    table.commit()
-    table.close()
-    generation.commit(PinnedModel(path="none", name="none", digest=digest, dim=dim), count, count + 1)
-    return SearchIndex.open(folder)
 
 
 def unit_vectors(count: int, seed: int) -> np.ndarray:

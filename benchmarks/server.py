@@ -17,10 +17,10 @@ from statistics import median
 import numpy as np
 import torch
 from PIL import Image
-from search import made_up_index
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from support.made_up_index import made_up_index
 from support.running_server import RunningServer, serving
 from support.stand_in_model import StandInModel
 
@@ -29,7 +29,7 @@ from ccp_dml.serving.web.server import make_app
 
 def under_clients(folder: Path, count: int, clients: int, requests: int) -> None:
     model = StandInModel()
-    index = made_up_index(folder, count, model.dim, model.digest)
+    index = made_up_index(folder, count, model.dim, digest=model.digest)
     pictures = []
     for seed in range(16):
         written = io.BytesIO()

@@ -7,7 +7,7 @@ import signal
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,15 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from support.small_published_set import SMALL_SET
 
 import ccp_dml.plans.runner
 from ccp_dml.cli import main
 from ccp_dml.config.layers import resolve
-from ccp_dml.data.published.cub import CUB
-from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import SplitSize
 from ccp_dml.data.published.preparation import Steps, prepare
-from ccp_dml.data.published.published_set import Survey, not_found
 from ccp_dml.foundation.digests import file_digest
 from ccp_dml.records.feature_store import FeatureStore
 from ccp_dml.records.leftovers import sweep
@@ -240,21 +237,3 @@ def of_study(out: Path) -> Any:
 def without_times(file: Path) -> list[dict[str, str]]:
     with file.open() as lines:
         return [{key: text for key, text in row.items() if "seconds" not in key} for row in csv.DictReader(lines)]
-
-
-def survey_small_set(root: Path) -> Survey:
-    for base in (root, *(sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ())):
-        if (base / "list.txt").is_file():
-            return Survey(base, {"train": SplitSize(1, len(list((base / "images").glob("*"))))})
-    raise not_found(root, "Small", "list.txt and images/")
-
-
-SMALL_SET = replace(
-    CUB,
-    title="Small",
-    sizes={"train": SplitSize(1, 2)},
-    files=(RemoteFile("images.zip", place="images"), RemoteFile("list.txt")),
-    folder="small",
-    survey=survey_small_set,
-    behind_a_form=True,
-)

@@ -75,15 +75,33 @@ def test_names_on_the_command_line(own):
     assert recipe_label(f"cub,{mine}") == "cub-mine"
     assert parse_data("cub,frozen") == "cub,frozen"
     assert parse_losses("c2,ms") == ("c2", "ms")
-    for parse, text in (
-        (parse_methods, "c2,"),
-        (parse_methods, "c2,c2"),
-        (parse_data, "cubb"),
-        (parse_losses, "soft-triple"),
-        (parse_losses, "c2,c2"),
-    ):
-        with pytest.raises(UserError):
-            parse(text)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "message"),
+    [
+        (parse_methods, "c2,c2-cpp", "no method 'c2-cpp'.*did you mean 'c2-ccp'"),
+        (parse_methods, "c2,,ms", "empty name"),
+        (parse_methods, "", "empty name"),
+        (parse_methods, "c2,ms,c2", "'c2' more than once"),
+        (parse_methods, "cub", "no method 'cub'"),
+        (parse_methods, "missing.toml", "no method 'missing.toml'"),
+        (parse_data, "featurs", "no data set 'featurs'.*did you mean 'features'"),
+        (parse_losses, "soft-triple", "soft-triple"),
+        (parse_losses, "c2,c2", "'c2' more than once"),
+    ],
+)
+def test_wrong_names_on_the_command_line_are_told(parse, text, message):
+    with pytest.raises(UserError, match=message):
+        parse(text)
+
+
+def test_two_files_of_one_name_would_share_a_folder(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.toml").write_text("")
+    with pytest.raises(UserError, match="'mine' more than once"):
+        parse_methods(f"{tmp_path}/a/mine.toml,{tmp_path}/b/mine.toml")
 
 
 def test_recipes_of_all_kinds_are_shipped():

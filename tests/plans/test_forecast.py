@@ -115,7 +115,5 @@ def test_runs_that_are_left_add_up(plan, monkeypatch):
     (runs[0].folder / "config.toml").write_text("")
     (runs[0].folder / "metrics.jsonl").write_text(json.dumps({"step": 50, "map_at_r": 0.5}) + "\n")
     assert forecast(runs[:1]).seconds == 50 * 2.0 + 10.0 + 30.0 + 5.0
-    (runs[0].folder / "result.json").write_text("{}")
-    assert forecast(runs[:1]).seconds == 0
     endless = forecast([plan("endless", "train.evaluate_every=50")])
     assert (endless.by_patience, endless.seconds) == (1, 1000 * 2.0 + 20 * 10.0 + 30.0 + 5.0)

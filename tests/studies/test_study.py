@@ -10,9 +10,8 @@ from ccp_dml.config.recipes import shipped_recipes
 from ccp_dml.errors import UserError
 from ccp_dml.studies.study import (
     finished_runs,
-    fixed_plan,
+    plan_all,
     plan_study_run,
-    plan_variants,
     result_row,
     unfinished_note,
 )
@@ -74,7 +73,7 @@ def test_a_search_begins_with_what_the_user_sets(ask, tmp_path):
 
 
 def test_a_plan_counts_what_is_done_and_names_what_is_missing(ask, tmp_path):
-    runs = plan_variants(ask("alternating"), tmp_path, ("", "-ccp"), repeats=2)
+    runs = plan_all(ask("alternating"), tmp_path, 2, ("", "-ccp")).runs
     assert [one.run.name for one in runs] == ["c2/repeat0", "c2-ccp/repeat0", "c2/repeat1", "c2-ccp/repeat1"]
     done = runs[1].run.folder
     done.mkdir(parents=True)
@@ -82,7 +81,7 @@ def test_a_plan_counts_what_is_done_and_names_what_is_missing(ask, tmp_path):
     scores = {"map_at_r": 0.25, "precision_at_1": 0.5, "r_precision": 0.375}
     facts = {"selected_on": "validation", "best_step": 4, "steps": 8, "problems": 2, "seconds": 1.5, "seed": 0}
     (done / "result.json").write_text(json.dumps({"validation": scores, "test": {**scores, "map_at_r": 0.75}, **facts}))
-    plan = fixed_plan(runs)
+    plan = plan_all(ask("alternating"), tmp_path, 2, ("", "-ccp"))
     assert (plan.done, plan.total, len(plan.rehearsed)) == (1, 4, 3)
     (finished,) = finished_runs(plan)
     assert (finished.score(), finished.score("validation", "r_precision")) == (75.0, 37.5)

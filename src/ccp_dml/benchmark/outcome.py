@@ -119,7 +119,7 @@ def finished(planned: Sequence[BenchmarkRun]) -> list[BenchmarkRun]:
 
 
 def unlike_trainings(planned: Sequence[BenchmarkRun]) -> list[str]:
-    """Say what methods do not have in common that is no part of a method: steps, images in a step, network, images.
+    """Name the conditions of training in which methods differ: steps, images in a step, network, data.
 
     Some recipes bring a batch of their own, and a method's file may set anything.
     """

@@ -71,9 +71,9 @@ def is_outdated(benchmark: BenchmarkFolder) -> bool:
 def headline(table: BenchmarkTable) -> dict[str, Any] | None:
     """Find the best method by MAP@R, and say whether its lead over the second is more than paired runs differ by.
 
-    Of the columns in which all methods have the same runs, the one with the most pairs decides, of equals the last: two
-    ensembles hardly ever show what their eight models do. None where there is none: methods some of whose runs failed,
-    or that embed in other dimensions, cannot be compared.
+    The column with the most pairs decides, because two ensembles hardly ever show what their eight models do; of
+    several, the last. Only columns count in which all methods have the same runs. None if there is no such column: some
+    runs failed, or methods embed in different dimensions.
     """
     rows = {row.method: row for row in table.rows if any(row.cells)}  # a method that failed is in the notes
     columns = []

@@ -87,7 +87,7 @@ def comparisons(columns: Sequence[Column], rows: Sequence[TableRow]) -> list[str
 
 
 def winners(columns: Sequence[Column], rows: Sequence[TableRow]) -> list[str]:
-    """Say of each column of MAP@R, in a sentence, whether anybody wins it; of two methods `comparisons` says so."""
+    """Say of each column of MAP@R whether a method wins it; with two methods, `comparisons` has said that already."""
     found = []
     for place, column in enumerate(columns):
         cells = {row.method: cell for row in rows if (cell := row.cells[place]) is not None}

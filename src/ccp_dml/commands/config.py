@@ -67,12 +67,13 @@ def told_apart(given: list[str]) -> tuple[list[str], list[str]]:
     recipes: list[str] = []
     keys: list[str] = []
     for name in given:
-        is_recipe = name in shipped_recipes() or is_recipe_file(name) or name.endswith(".toml") or "," in name
-        if not is_recipe and name in Config.model_fields:
+        if name in shipped_recipes() or is_recipe_file(name) or name.endswith(".toml") or "," in name:
+            recipes.append(name)
+        elif name in Config.model_fields:
             keys.append(name)
-        elif not is_recipe and keys_called(name):
-            keys += keys_called(name)
-        elif not is_recipe and name.partition(".")[0] in Config.model_fields and "." in name:
+        elif called := keys_called(name):
+            keys += called
+        elif name.partition(".")[0] in Config.model_fields and "." in name:
             refuse_unknown(name, "what should be explained")
             keys.append(name)
         else:

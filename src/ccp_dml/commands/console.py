@@ -130,6 +130,9 @@ TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Let code that the run brings along be run; read it first.")
 ]
 Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where to compute: auto, cpu, cuda or cuda:N.")]
+ModelOption = Annotated[
+    Path | None, typer.Option("--model", metavar="MODEL", help="Where the index's model is now, if it has moved.")
+]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that `ccp train` wrote.")]
 
 

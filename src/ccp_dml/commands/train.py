@@ -31,8 +31,8 @@ SECONDS_FOR_LOADERS = 10.0
 """The processes that load images hold a killed run's lock until they notice that they are alone."""
 
 SECONDS_FOR_THE_FIRST = 3.0
-"""What ends a run is mostly a mistake that all processes find. While the others wait, the first one says it, and then
-torchrun ends them; what one of the others has found alone it says itself after that."""
+"""How long the other processes wait before they report a mistake. Mostly all find the same one: the first process
+reports it, and torchrun ends the others meanwhile. A mistake that one of them found alone is reported then."""
 
 
 def train(

@@ -1,8 +1,8 @@
 """Start the process that trains for a worker of a cluster, and be that process: `python -m ccp_dml.plans.child`.
 
-It is no process of `multiprocessing`, as workers of Dask may not have such. The two talk over a `Connection` that only
-who knows the key can open. The key comes over standard input, which stays open as long as the starter lives: however
-that ends, also by SIGKILL, the child reads the end of its input and leaves.
+Workers of Dask may not start processes of `multiprocessing`, so this one is started as a program. The two talk over a
+`Connection` that needs a key to open. The key comes over standard input, which stays open as long as the starter lives:
+however the starter ends, also by SIGKILL, the child reads the end of its input and leaves.
 """
 
 import json
@@ -70,10 +70,9 @@ class Child:
         if not wait([self.connection], timeout):
             return None
         try:
-            message: object = self.connection.recv()
+            return self.connection.recv()
         except OSError:
             raise EOFError from None
-        return message
 
     def exit_code(self) -> int:
         """Wait until the process has ended; negative: the signal that ended it."""

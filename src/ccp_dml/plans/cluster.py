@@ -198,8 +198,7 @@ def outcome_of(future: Future) -> Outcome:
     if future.status == "cancelled":
         raise UserError("The scheduler has gone, and with it all workers; start it again, then repeat the command.")
     if future.status == "finished":
-        outcome: Outcome = future.result()
-        return outcome
+        return future.result()
     error = future.exception()
     if isinstance(error, KilledWorker):
         return Failed("several workers died while they trained it, often because memory ran out", True)

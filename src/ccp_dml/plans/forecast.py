@@ -56,20 +56,17 @@ class Forecast:
 
 
 def forecast(runs: Sequence[PlannedRun]) -> Forecast:
-    """Measure a few steps of every method that is left, and add up what its runs will take."""
+    """Measure a few steps of every method, and add up what its runs, all of which are left, will take."""
     load_data = remember_last(build_data)
     costs: dict[Config, Cost] = {}
     features: dict[str, float] = {}
     seconds, by_patience = 0.0, 0
     for run in runs:
-        state = state_of(run.folder)
-        if state.state == "done":
-            continue
         method = run.config.with_values(run={"seed": 0}, protocol={"fold": 0})  # which change no cost
         if method not in costs:
             costs[method] = measure(run.config, load_data(run.config.data))
         cost = costs[method]
-        steps = max(0, (run.steps or STEPS_SHOWN) - state.step)
+        steps = max(0, (run.steps or STEPS_SHOWN) - state_of(run.folder).step)
         by_patience += run.steps is None
         seconds += steps * cost.step + (steps / run.config.train.evaluate_every) * cost.evaluation + cost.once
         features[f"{run.config.data!r} {run.config.model.backbone}"] = cost.features

@@ -33,8 +33,7 @@ class Assignment:
     ownership: Ownership | None = None  # of runs that may be given to another machine meanwhile
 
     def run(self) -> "PlannedRun":
-        run: PlannedRun = pickle.loads(self.packed_run)  # a process that this one was started by, or starts, packed it
-        return run
+        return pickle.loads(self.packed_run)  # a process that this one was started by, or starts, packed it
 
 
 @dataclass(frozen=True)

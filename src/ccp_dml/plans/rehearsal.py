@@ -59,7 +59,7 @@ def check(runs: Sequence[PlannedRun], load_data: Callable[[DataConfig], DataHalv
 
 
 def runs_of_loss_alone(runs: Sequence[PlannedRun]) -> list[str]:
-    """Say which runs are over before what their method adds to its loss: a comparison of them would say nothing."""
+    """Say which runs end before their method adds anything to its loss: comparing them would say nothing."""
     told: dict[str, list[str]] = {}
     for run in runs:
         case = Case(values_of(run.config))

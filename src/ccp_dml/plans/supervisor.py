@@ -105,9 +105,8 @@ def child_in(place: Place) -> Child:
         return child
     if child is not None:
         child.end()
-    _kept.child = Child(place)
-    kept: Child = _kept.child
-    return kept
+    child = _kept.child = Child(place)
+    return child
 
 
 def share_of_machine(places: dict[str, int]) -> Share:

@@ -64,7 +64,7 @@ def work_alone(parent: Connection, share: Share, idle_seconds: float | None = No
     os._exit(0)  # all files are closed, and with torch loaded Python's own way out takes a second
 
 
-def serve(parent: Connection, share: Share, idle_seconds: float | None = None) -> None:
+def serve(parent: Connection, share: Share, idle_seconds: float | None) -> None:
     """Train what the parent sends until it sends None, or nothing for `idle_seconds`."""
     load_data, frozen = remember_last(build_data), FrozenFeatures()
     while parent.poll(idle_seconds) and (task := parent.recv()) is not None:
@@ -153,7 +153,7 @@ def leaving_when_taken_over(ownership: Ownership | None) -> Iterator[None]:
 class Reporter(Watcher):
     """Tells the parent how far the run is, and writes plain lines to the run's log."""
 
-    def __init__(self, parent: Connection, asks: bool = False) -> None:
+    def __init__(self, parent: Connection, asks: bool) -> None:
         self.parent, self.asks = parent, asks
         self.last_told = 0.0
         self.best: float | None = None

@@ -1,4 +1,4 @@
-"""Vectors that are written batch by batch, with a line for each: who is killed goes on behind the last whole batch."""
+"""Vectors written batch by batch, with a line for each batch: a killed writer goes on after the last whole one."""
 
 import json
 import os
@@ -29,10 +29,10 @@ class BatchJournal:
     def begin(
         self, request: dict[str, Any], still_wanted: Callable[[int, dict[str, Any]], bool] = lambda *_: True
     ) -> list[dict[str, Any]]:
-        """Read what was noted with each batch that is there and whole.
+        """Cut off what cannot be used any more, and read what was noted with each batch that stays.
 
-        What was asked for otherwise than by `request`, or lost its end, is cut off, and so is everything from the first
-        batch on that is not `still_wanted`, which is told the batch's number and what was noted with it.
+        Nothing stays of another `request`. Otherwise batches stay up to the first one that is not whole, or that is not
+        `still_wanted`, which is told the batch's number and its note.
         """
         if _read_json(self.folder / REQUEST) != request:
             self.remove()

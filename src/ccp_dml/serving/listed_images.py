@@ -29,7 +29,7 @@ class ListedImage:
     def amended(self, later: "ListedImage") -> "ListedImage":
         """Add what a later listing states, which wins; what it does not state stays.
 
-        Only the subfolders of a file that has moved do not: a listing that states anything would name the new ones.
+        One thing does not stay: the old subfolders of a file that has moved, if the listing states anything about it.
         """
         label = self.label if later.label is None else later.label
         known = dict(self.attributes)

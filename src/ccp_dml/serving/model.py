@@ -172,8 +172,8 @@ class EmbeddingModel:
     ) -> Iterator[tuple[list[int], np.ndarray]]:
         """Embed `items` batch by batch: their positions, in order, and vectors (B, D).
 
-        Positions b * batch_size to (b + 1) * batch_size - 1 are one batch, without those that are skipped: who goes on
-        at the start of a batch gets the same vectors bit for bit.
+        Positions b * batch_size to (b + 1) * batch_size - 1 are one batch, without those that are skipped. A caller
+        that goes on at the start of a batch gets the same vectors, bit for bit.
         """
         size = self.description.batch_size if batch_size is None else batch_size
         if size < 1:
@@ -318,13 +318,12 @@ class EmbeddingModel:
             return vectors.float().cpu().numpy()
 
 
-def attempt(load: Any, item: Any) -> Tensor | Exception:
+def attempt(load: Callable[[Any], Tensor], item: Any) -> Tensor | Exception:
     """Make the network input of an item, or return its error: a decoder raises whatever its format runs into."""
     try:
-        loaded: Tensor = load(item)
+        return load(item)
     except Exception as error:
         return error
-    return loaded
 
 
 def _awaited(block: range, futures: list[Future[Tensor | Exception]]) -> tuple[range, list[Tensor | Exception]]:

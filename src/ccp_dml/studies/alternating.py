@@ -15,8 +15,7 @@ from ccp_dml.studies.study import (
     Repeats,
     Study,
     StudyPlan,
-    fixed_plan,
-    plan_variants,
+    plan_all,
     result_row,
 )
 
@@ -25,7 +24,7 @@ ON_UNSEEN = "MAP@R on unseen classes (%)"
 
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
-    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(Repeats).repeats))
+    return plan_all(request, folder, request.options(Repeats).repeats, VARIANTS)
 
 
 def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion:

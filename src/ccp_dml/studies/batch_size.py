@@ -18,8 +18,7 @@ from ccp_dml.studies.study import (
     Repeats,
     Study,
     StudyPlan,
-    fixed_plan,
-    plan_study_run,
+    plan_all,
     result_row,
 )
 
@@ -33,31 +32,18 @@ class BatchSizeOptions(Repeats):
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     options = request.options(BatchSizeOptions)
+    images = options.images_per_class
     for size in options.batch_sizes:
-        if size % options.images_per_class or size < 2 * options.images_per_class:
+        if size % images or size < 2 * images:
             raise UserError(
-                f"study.batch_sizes: a batch of {size} does not hold at least two whole classes of "
-                f"{options.images_per_class} images; choose multiples of {options.images_per_class}."
+                f"study.batch_sizes: a batch of {size} does not hold at least two whole classes of {images} images; "
+                f"choose multiples of {images}."
             )
-    return fixed_plan(
-        [
-            plan_study_run(
-                request,
-                folder,
-                loss + ending,
-                {"batch": size},
-                (
-                    f"train.classes_per_batch={size // options.images_per_class}",
-                    f"train.images_per_class={options.images_per_class}",
-                ),
-                repeat,
-            )
-            for repeat in range(options.repeats)
-            for loss in request.losses
-            for size in options.batch_sizes
-            for ending in VARIANTS
-        ]
-    )
+    points = [
+        ({"batch": size}, (f"train.classes_per_batch={size // images}", f"train.images_per_class={images}"))
+        for size in options.batch_sizes
+    ]
+    return plan_all(request, folder, options.repeats, VARIANTS, points)
 
 
 def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion:

@@ -25,8 +25,7 @@ from ccp_dml.studies.study import (
     Repeats,
     Study,
     StudyPlan,
-    fixed_plan,
-    plan_variants,
+    plan_all,
     train_all,
 )
 from ccp_dml.studies.workbench import Workbench
@@ -64,7 +63,7 @@ class State:
 
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
-    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(GeometryOptions).repeats))
+    return plan_all(request, folder, request.options(GeometryOptions).repeats, VARIANTS)
 
 
 def train(request: StudyRequest, folder: Path, plan: StudyPlan, runner: Runner, watcher: PlanWatcher) -> list[Failure]:

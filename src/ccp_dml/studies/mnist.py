@@ -27,8 +27,7 @@ from ccp_dml.studies.study import (
     Repeats,
     Study,
     StudyPlan,
-    fixed_plan,
-    plan_variants,
+    plan_all,
 )
 
 VARIANTS = {ALONE: "samples alone", PROXY: "proxies chosen once", CCP: "CCP"}
@@ -66,9 +65,9 @@ class SolvedProblem:
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     """Plan sample-based, proxy-based and alternating training of each loss."""
-    runs = plan_variants(request, folder, VARIANTS, request.options(Repeats).repeats)
-    refuse_unready(runs[0].run.config)
-    return fixed_plan(runs)
+    planned = plan_all(request, folder, request.options(Repeats).repeats, VARIANTS)
+    refuse_unready(planned.runs[0].run.config)
+    return planned
 
 
 def refuse_unready(config: Config) -> None:
@@ -86,10 +85,11 @@ def refuse_unready(config: Config) -> None:
 
 def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion:
     solved = {run.name: solved_problems(run) for run in runs}
-    found = (map_figure(loss, at(runs, loss=loss)) for loss in request.losses)
+    by_loss = {loss: own for loss in request.losses if (own := at(runs, loss=loss))}
+    found = (map_figure(loss, own) for loss, own in by_loss.items())
     figures = [figure for figure in found if figure is not None]
-    figures += [end_figure(loss, at(runs, loss=loss)) for loss in request.losses if at(runs, loss=loss)]
-    figures += [curve_figure(loss, at(runs, loss=loss), solved) for loss in request.losses if at(runs, loss=loss)]
+    figures += [end_figure(loss, own) for loss, own in by_loss.items()]
+    figures += [curve_figure(loss, own, solved) for loss, own in by_loss.items()]
     return Conclusion(
         rows=[
             {**run.coordinates, **vars(one), "test_map_at_r": run.score() / 100, "folder": run.place_in(folder)}
@@ -97,7 +97,7 @@ def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -
             for one in solved[run.name]
         ],
         figures=figures,
-        paragraph=in_paragraphs(sentences(loss, runs, solved) for loss in request.losses),
+        paragraph=in_paragraphs(sentences(loss, own, solved) for loss, own in by_loss.items()),
     )
 
 

@@ -14,8 +14,7 @@ from ccp_dml.studies.study import (
     Repeats,
     Study,
     StudyPlan,
-    fixed_plan,
-    plan_study_run,
+    plan_all,
     result_row,
 )
 
@@ -32,30 +31,21 @@ class PoolOptions(Repeats):
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
     options = request.options(PoolOptions)
-    return fixed_plan(
-        [
-            plan_study_run(
-                request,
-                folder,
-                loss + CCP,
-                {"proxies": proxies, "pool": pool},
-                (f"ccp.proxies_per_class={proxies}", f"ccp.pool_per_class={pool}"),
-                repeat,
-            )
-            for repeat in range(options.repeats)
-            for loss in request.losses
-            for proxies in options.proxies_per_class
-            for pool in options.pool_per_class
-        ]
-    )
+    grid = [
+        ({"proxies": proxies, "pool": pool}, (f"ccp.proxies_per_class={proxies}", f"ccp.pool_per_class={pool}"))
+        for proxies in options.proxies_per_class
+        for pool in options.pool_per_class
+    ]
+    return plan_all(request, folder, options.repeats, [CCP], grid)
 
 
 def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -> Conclusion:
     options = request.options(PoolOptions)
+    by_loss = {loss: own for loss in request.losses if (own := at(runs, loss=loss))}
     return Conclusion(
         rows=[result_row(run, folder) for run in runs],
-        figures=[grid_figure(loss, at(runs, loss=loss), options) for loss in request.losses if at(runs, loss=loss)],
-        paragraph=in_paragraphs([sentence(loss, found)] for loss in request.losses if (found := at(runs, loss=loss))),
+        figures=[grid_figure(loss, own, options) for loss, own in by_loss.items()],
+        paragraph=in_paragraphs([sentence(loss, own)] for loss, own in by_loss.items()),
     )
 
 

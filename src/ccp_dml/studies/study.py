@@ -49,12 +49,6 @@ class StudyPlan:
     to_come: Sequence[PlannedRun] = ()  # in place of those, runs that cost as much
 
 
-def fixed_plan(runs: Sequence[StudyRun]) -> StudyPlan:
-    """Plan runs that are all known beforehand, as most studies do."""
-    left = [one.run for one in runs if not one.run.is_done]
-    return StudyPlan(runs, left, len(runs) - len(left), len(runs))
-
-
 @dataclass(frozen=True)
 class FinishedRun:
     """What a run of the study recorded."""
@@ -84,6 +78,7 @@ class Conclusion:
     notes: Sequence[str] = ()
 
 
+Point = tuple[dict[str, Any], tuple[str, ...]]  # coordinates, and the settings that they stand for
 Plan = Callable[[StudyRequest, Path], StudyPlan]
 Train = Callable[[StudyRequest, Path, StudyPlan, Runner, PlanWatcher], list[Failure]]
 Conclude = Callable[[StudyRequest, Path, Sequence[FinishedRun]], Conclusion | None]
@@ -147,8 +142,8 @@ def plan_study_run(
     folder: Path,
     method: str,
     coordinates: dict[str, Any],
-    settings: tuple[str, ...] = (),
-    repeat: int = 0,
+    settings: tuple[str, ...],
+    repeat: int,
 ) -> StudyRun:
     """Plan the run at `coordinates`, which name its folder: `c2-ccp/proxies8-pool12/repeat0`.
 
@@ -173,11 +168,16 @@ def refuse_varied(request: StudyRequest, settings: Sequence[str]) -> None:
         )
 
 
-def plan_variants(request: StudyRequest, folder: Path, endings: Iterable[str], repeats: int) -> list[StudyRun]:
-    """Plan each loss in the methods that `endings` make of it; a repeat is whole before the next begins."""
-    return [
-        plan_study_run(request, folder, loss + ending, {}, repeat=repeat)
+def plan_all(
+    request: StudyRequest, folder: Path, repeats: int, endings: Iterable[str], points: Iterable[Point] = (({}, ()),)
+) -> StudyPlan:
+    """Plan each loss at each point in the methods that `endings` make of it, one whole repeat after the other."""
+    runs = [
+        plan_study_run(request, folder, loss + ending, coordinates, settings, repeat)
         for repeat in range(repeats)
         for loss in request.losses
+        for coordinates, settings in points
         for ending in endings
     ]
+    left = [one.run for one in runs if not one.run.is_done]
+    return StudyPlan(runs, left, len(runs) - len(left), len(runs))

@@ -13,7 +13,6 @@ from ccp_dml.commands.many_runs.plans import (
     chosen_runner,
     failed_values,
     forecast_text,
-    look_ahead,
     plan_totals,
     refuse_mistakes,
     show_failures,
@@ -81,8 +80,11 @@ def test_a_plan_without_its_data_is_refused(tmp_path):
         show_plan([StudyRun({}, gone)], tmp_path, as_json=False)
 
 
-def test_finished_plans_need_neither_data_nor_time(entries):
-    assert look_ahead([entries[0].run]) == ([], None)
+def test_finished_plans_need_neither_data_nor_time(entries, features, tmp_path, capsys):
+    features.unlink()
+    show_plan(entries[:1], tmp_path, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["totals"]["seconds_left"], shown["notes"]) == (0.0, [])
 
 
 def test_forecasts_say_what_they_leave_out():

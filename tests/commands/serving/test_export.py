@@ -4,7 +4,6 @@ import pytest
 
 import ccp_dml as ccp
 from ccp_dml.cli import main
-from ccp_dml.serving.exports import export as exporting
 
 
 def test_a_plain_export_is_checked_and_can_be_loaded(photo_run, tmp_path, capsys):
@@ -46,10 +45,3 @@ def test_mistakes_end_in_a_sentence_and_leave_nothing(photo_run, tmp_path, capsy
         assert main(["export", *arguments]) == 2
         assert message in " ".join(capsys.readouterr().err.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
-
-
-def test_a_difference_that_is_too_large_leaves_nothing(photo_run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(exporting, "largest_difference", lambda *_: 1e-4)
-    assert main(["export", str(photo_run[0]), "--out", str(tmp_path / "model")]) == 2
-    assert "differ by up to 0.0001" in " ".join(capsys.readouterr().err.split())
-    assert list(tmp_path.iterdir()) == []

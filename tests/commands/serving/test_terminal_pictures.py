@@ -18,9 +18,9 @@ def terminal(**options):
 
 @pytest.fixture
 def flag(tmp_path):
-    """A picture of four by four pixels: red above, blue below, with a green corner."""
-    image = Image.new("RGB", (4, 4), (255, 0, 0))
-    image.paste((0, 0, 255), (0, 2, 4, 4))
+    """A picture of eight by eight pixels: red above, blue below, with a green corner."""
+    image = Image.new("RGB", (8, 8), (255, 0, 0))
+    image.paste((0, 0, 255), (0, 4, 8, 8))
     image.putpixel((0, 0), (0, 255, 0))
     image.save(tmp_path / "flag.png")
     return tmp_path / "flag.png"
@@ -40,7 +40,9 @@ def colours(picture):
 
 def test_a_cell_shows_two_pixels_one_above_the_other(flag):
     red, green, blue = (255, 0, 0), (0, 255, 0), (0, 0, 255)
-    assert colours(terminal_picture(flag, cells=4)) == [[(green, red), *[(red, red)] * 3], [(blue, blue)] * 4]
+    first, *others = colours(terminal_picture(flag))
+    assert first == [(green, red), *[(red, red)] * 7]
+    assert others == [[(red, red)] * 8, [(blue, blue)] * 8, [(blue, blue)] * 8]
 
 
 def test_any_size_becomes_a_square_of_cells(tmp_path):

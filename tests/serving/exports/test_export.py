@@ -122,7 +122,7 @@ def test_a_run_on_vectors_is_exported_too(features, tmp_path, monkeypatch):
 def test_a_mismatch_leaves_nothing(photo_run, tmp_path, monkeypatch):
     real = exporting.run_torch
     monkeypatch.setattr(exporting, "run_torch", lambda file: lambda inputs: real(file)(inputs) + 1e-4)
-    with pytest.raises(UserError, match=r"model\.pt2 does not give the vectors"):
+    with pytest.raises(UserError, match=r"model\.pt2 does not give the vectors .* they differ by up to 0\.0001"):
         export_run(photo_run[0], tmp_path / "out", torch_program=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -143,12 +143,6 @@ def test_a_failure_while_writing_leaves_nothing(photo_run, tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_holds_something_is_refused(photo_run, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="not empty"):
-        export_run(photo_run[0], tmp_path)
-
-
 def test_without_its_data_a_run_is_checked_on_given_images(make_photo_run, photos, tmp_path):
     shutil.copytree(photos, tmp_path / "photos")
     folder, _ = make_photo_run(f"data.root={tmp_path / 'photos'}")
@@ -156,9 +150,6 @@ def test_without_its_data_a_run_is_checked_on_given_images(make_photo_run, photo
     with pytest.raises(UserError, match="--images DIR"):
         export_run(folder, tmp_path / "out")
     assert export_run(folder, tmp_path / "out", images=photos / "class_01").differences["model.safetensors"] == 0
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no images to check"):
-        export_run(folder, tmp_path / "other", images=tmp_path / "empty")
 
 
 def test_a_run_without_test_classes_is_checked_on_those_that_train(make_photo_run, tmp_path):

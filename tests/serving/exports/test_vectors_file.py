@@ -74,29 +74,6 @@ def test_after_a_kill_the_same_bytes_come_out(model, images, tmp_path, after):
     assert not (tmp_path / ".v.npz.part").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "tail"), [("vectors.f32", b"\1" * 50), ("batches.jsonl", b'{"rows": 8, "sk'), ("batches.jsonl", b"x\n")]
-)
-def test_what_a_kill_left_half_written_is_cut_off(model, images, tmp_path, name, tail):
-    written(model, images, tmp_path / "whole.npz")
-    with pytest.raises(Kill):
-        written(model, images, tmp_path / "v.npz", report=kill_after(24))
-    with (tmp_path / ".v.npz.part" / name).open("ab") as file:
-        file.write(tail)
-    assert written(model, images, tmp_path / "v.npz").begun_with == 24
-    assert (tmp_path / "v.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
-
-
-def test_vectors_that_were_lost_are_computed_again(model, images, tmp_path):
-    written(model, images, tmp_path / "whole.npz")
-    with pytest.raises(Kill):
-        written(model, images, tmp_path / "v.npz", report=kill_after(24))
-    with (tmp_path / ".v.npz.part" / "vectors.f32").open("ab") as file:
-        file.truncate(20 * model.dim * 4)
-    assert written(model, images, tmp_path / "v.npz").begun_with == 16
-    assert (tmp_path / "v.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
-
-
 def test_broken_images_are_skipped_also_across_a_kill(model, images, tmp_path):
     (tmp_path / "text.png").write_text("no image")
     (tmp_path / "empty.png").touch()

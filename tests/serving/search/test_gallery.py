@@ -1,13 +1,12 @@
 """What every gallery shares: queries that can be searched with, exact neighbours, and one model only."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ccp_dml.errors import UserError
-from ccp_dml.serving.search.gallery import check_queries, exact_nearest, is_gone, readable_path, refuse_other_model
+from ccp_dml.serving.search.gallery import check_queries, exact_nearest, is_gone, refuse_other_model
 from ccp_dml.serving.search.index_store import PinnedModel
 
 
@@ -37,11 +36,6 @@ def test_another_model_is_refused_by_name_and_digest():
     refuse_other_model(pinned, "a" * 32, "elsewhere", "birds.index")
     with pytest.raises(UserError, match=r"model birds \(aaaaaaaa\), not of owls \(bbbbbbbb\); .*it was at runs/birds"):
         refuse_other_model(pinned, "b" * 32, "owls", "birds.index")
-
-
-def test_a_path_that_is_no_text_is_none():
-    assert readable_path(Path("/a/ö.png")) == "/a/ö.png"
-    assert readable_path(Path("/a/\udcff.png")) is None
 
 
 def test_a_file_that_may_not_be_looked_at_is_not_gone(tmp_path, monkeypatch):

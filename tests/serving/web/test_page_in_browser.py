@@ -335,6 +335,33 @@ def test_confused_classes_are_listed(open_page, artefacts):
     page.screenshot(path=artefacts("search-confused.png"))
 
 
+def test_confused_classes_are_listed_once_however_often_they_are_asked_for(open_page):
+    page = open_page()
+    pair = {"classes": ["blue", "red"], "times": 3, "share": 0.2, "example": [1, 2]}
+    page.route("**/index/confusions", lambda route: route.fulfill(json={"queries": 32, "right": 0.9, "pairs": [pair]}))
+    page.evaluate(
+        "for (const tab of ['confused', 'results', 'confused']) document.querySelector(`#tab-${tab}`).click()"
+    )
+    until(page, "document.querySelector('#confused-text').textContent !== ''")
+    page.wait_for_timeout(200)  # until both answers have come
+    assert page.locator("#confused > li").count() == 1
+
+
+def test_an_image_that_is_gone_takes_its_tooltip_from_the_map(open_page):
+    shown, hidden = open_page().evaluate("""async () => {
+      const { IndexMap } = await import("/page/map.js");
+      const places = (ids) => ids.map(() => 0.5);
+      const points = (ids) => ({ ids, labels: ids.map(() => -1), classes: [], x: places(ids), y: places(ids) });
+      const map = new IndexMap(document.querySelector("#map"), points([1, 2]), () => {}, (id) => `/images/${id}`);
+      map.select(0);
+      const shown = !map.tooltip.hidden;
+      map.move(points([2]));
+      return [shown, map.tooltip.hidden];
+    }""")
+    assert shown
+    assert hidden
+
+
 def test_a_picture_that_cannot_be_read_leaves_no_results_of_another(open_page, query, folder):
     page = open_page()
     send(page, query)

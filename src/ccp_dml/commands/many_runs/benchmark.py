@@ -91,26 +91,21 @@ def benchmark(
     plan_runs = plan_mlrc if protocol is ProtocolName.mlrc else plan_conventional
     labels = [recipe_label(method) for method in wanted.methods]
 
-    def whole_plan() -> tuple[BenchmarkRequest, list[BenchmarkRun]]:
-        """Plan what was asked for in this folder, now and before."""
+    def plan_now() -> tuple[BenchmarkRequest, list[BenchmarkRun], list[BenchmarkRun], list[PlannedRun]]:
+        """Plan all that this folder was asked for; choose what this command asks for, and what is left of that."""
         whole = extend(folder, wanted)
         refuse_unknown_paper(whole.paper)
-        return whole, plan_runs(whole, folder)
+        planned = plan_runs(whole, folder)
+        own = [one for one in planned if one.method in labels and one.repeat < repeats]
+        return whole, planned, own, [one.run for one in own if not one.run.is_done]
 
-    def asked_for(runs: list[BenchmarkRun]) -> tuple[list[BenchmarkRun], list[PlannedRun]]:
-        """Choose the runs that this command asks for, and of these what is left to train."""
-        own = [one for one in runs if one.method in labels and one.repeat < repeats]
-        return own, [one.run for one in own if not one.run.is_done]
-
-    _, planned = whole_plan()
-    own, left = asked_for(planned)
+    _, planned, own, left = plan_now()
     refuse_mistakes(folder, [one.run for one in planned], left, settings or [])
     if plan:
         return show_plan(own, folder, as_json, " ".join(unlike_trainings(own)))
     runner = chosen_runner(folder, workers, cluster)
     with alone_with_plan("benchmark", folder, left):
-        whole, planned = whole_plan()
-        own, left = asked_for(planned)
+        whole, planned, own, left = plan_now()
         write_request(folder, whole)
         with PlanProgress(err, folder / layout.LOG, len(own), len(own) - len(left)) as progress:
             failures = execute(left, runner, progress)

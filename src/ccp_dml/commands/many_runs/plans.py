@@ -37,9 +37,9 @@ Cluster = Annotated[
 def refuse_mistakes(
     folder: Path, runs: "Sequence[PlannedRun]", left: "Sequence[PlannedRun]", settings: Sequence[str]
 ) -> None:
-    """Raise where `folder` cannot hold the `runs`, or one table could not: some were begun with something else.
+    """Raise if `folder` cannot be written, or if runs in it were begun with other settings, weights or data.
 
-    `left` are those to train. A plan that is only shown is refused for the same reasons as one that is trained.
+    `left` are the runs to train. A plan that is only shown is refused for the same reasons as one that is trained.
     """
     from ccp_dml.plans.plan import refuse_other_settings, refuse_unread_settings
     from ccp_dml.plans.rehearsal import have_moved, refuse_other_backbones, refuse_other_data
@@ -97,18 +97,6 @@ def chosen_runner(folder: Path, workers: int | None, cluster: str | None) -> "Ru
     return ClusterRunner(cluster, folder)
 
 
-def look_ahead(runs: "Sequence[PlannedRun]") -> "tuple[list[str], Forecast | None]":
-    """Check data and weights of the runs that are left, and measure how long they will take.
-
-    Returns what the user should know, and None in place of a forecast where nothing is left.
-    """
-    from ccp_dml.plans.forecast import forecast
-    from ccp_dml.plans.rehearsal import check
-
-    left = [run for run in runs if not run.is_done]
-    return (check(left), forecast(left)) if left else ([], None)
-
-
 def forecast_text(found: "Forecast", runs: int) -> str:
     """Say how long the runs that are left will take, and what that leaves out."""
     from ccp_dml.plans.forecast import STEPS_SHOWN
@@ -135,11 +123,15 @@ def show_plan(
 
     `note` tells what is not known yet. `to_come` stand for runs that are not: they count, and are not listed.
     """
+    from ccp_dml.plans.forecast import forecast
     from ccp_dml.plans.plan import state_of
+    from ccp_dml.plans.rehearsal import check
 
     everything = [*(one.run for one in planned), *to_come]
-    told, found = look_ahead(everything)
+    left = [run for run in everything if not run.is_done]
+    told, found = (check(left), forecast(left)) if left else ([], None)
     states = [state_of(one.run.folder) for one in planned]
+    totals = plan_totals(everything)
     if as_json:
         runs = [
             {
@@ -156,8 +148,8 @@ def show_plan(
             for one, how in zip(planned, states, strict=True)
         ]
         more = {"note": note} if note else {}
-        left = {**plan_totals(everything), "seconds_left": 0.0 if found is None else found.seconds}
-        return print_json({"folder": str(folder), "runs": runs, "totals": left, "notes": told, **more})
+        cost = {**totals, "seconds_left": 0.0 if found is None else found.seconds}
+        return print_json({"folder": str(folder), "runs": runs, "totals": cost, "notes": told, **more})
     table = Table(title=f"{folder}: {len(planned)} runs")
     for title in ("run", "seed", "steps", "state"):
         table.add_column(title, justify="left" if title in ("run", "state") else "right")
@@ -167,14 +159,12 @@ def show_plan(
         table.add_row(one.run.name, str(one.run.config.run.seed), steps, state)
     if planned:
         out.print(table)
-    totals = plan_totals(everything)
-    cost = "until patience" if totals["steps_left"] is None else f"at most {totals['steps_left']:,} steps"
+    to_train = "until patience" if totals["steps_left"] is None else f"at most {totals['steps_left']:,} steps"
     out.print(
-        f"{totals['done']} done, {totals['partly']} partly, {totals['open']} open; left to train: {cost}.",
+        f"{totals['done']} done, {totals['partly']} partly, {totals['open']} open; left to train: {to_train}.",
     )
     if found is not None:
-        text = forecast_text(found, sum(how.state != "done" for how in states) + len(to_come))
-        out.print(text, soft_wrap=True)
+        out.print(forecast_text(found, len(left)), soft_wrap=True)
     for text in [*told, *([note] if note else [])]:
         out.print(text, soft_wrap=True)
     return None

@@ -14,6 +14,7 @@ from ccp_dml.commands.console import (
     Device,
     Group,
     Json,
+    ModelOption,
     MovedFiles,
     TrustCode,
     err,
@@ -52,9 +53,6 @@ index_app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="A folder that `ccp index` wrote.")]
-ModelOption = Annotated[
-    Path | None, typer.Option("--model", metavar="MODEL", help="Where the index's model is now, if it has moved.")
-]
 
 
 @index_app.command(DEFAULT)

@@ -7,8 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ccp_dml.commands.console import Device, Json, MovedFiles, TrustCode, out, print_json, warn
-from ccp_dml.commands.serving.index import ModelOption
+from ccp_dml.commands.console import Device, Json, ModelOption, MovedFiles, TrustCode, out, print_json, warn
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:

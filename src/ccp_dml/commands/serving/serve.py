@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccp_dml.commands.console import Device, MovedFiles, TrustCode, out, warn
-from ccp_dml.commands.serving.index import ModelOption
+from ccp_dml.commands.console import Device, ModelOption, MovedFiles, TrustCode, out, warn
 from ccp_dml.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def serve(
     ],
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Who may call: 127.0.0.1 is this machine alone, 0.0.0.0 anybody.")
-    ] = ("127.0.0.1"),
+    ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="N", help="The port to listen on; 0 takes a free one.")
     ] = 8000,

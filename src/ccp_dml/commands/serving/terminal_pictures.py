@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from rich.color import Color
 from rich.console import Console
@@ -22,23 +23,17 @@ def can_show_pictures(console: Console) -> bool:
     return console.is_terminal and console.color_system == "truecolor" and "NO_COLOR" not in os.environ
 
 
-def terminal_picture(path: Path, cells: int = CELLS) -> Segments | Text:
+def terminal_picture(path: Path) -> Segments | Text:
     """Draw an image in cells: the colour of the upper half is the character's, that of the lower its background's."""
     try:
         image = decode(path)
     except Exception:  # a decoder raises whatever its format runs into
         return Text("(missing)" if is_gone(path) else "(unreadable)")
-    small = image.resize((cells, cells), Image.Resampling.BOX)
+    pixels = np.asarray(image.resize((CELLS, CELLS), Image.Resampling.BOX)).tolist()
     segments = []
-    for row in range(0, cells, 2):
-        for column in range(cells):
-            upper, lower = (small.getpixel((column, row + half)) for half in (0, 1))
-            assert isinstance(upper, tuple)
-            assert isinstance(lower, tuple)
-            segments.append(Segment(UPPER_HALF, Style(color=_colour(upper), bgcolor=_colour(lower))))
+    for uppers, lowers in zip(pixels[::2], pixels[1::2], strict=True):
+        for upper, lower in zip(uppers, lowers, strict=True):
+            style = Style(color=Color.from_rgb(*upper), bgcolor=Color.from_rgb(*lower))
+            segments.append(Segment(UPPER_HALF, style))
         segments.append(Segment.line())
     return Segments(segments)
-
-
-def _colour(rgb: tuple[int, ...]) -> Color:
-    return Color.from_rgb(*rgb[:3])

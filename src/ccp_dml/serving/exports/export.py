@@ -1,7 +1,7 @@
 """A run as a folder for others: network, preprocessing, programs and a model card, checked before it appears."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +41,7 @@ TOLERANCE = 1e-5
 """Largest difference of any number of a vector between what was loaded from a run and what was exported from it."""
 
 ARITHMETIC = 1e-5
-"""By how much of themselves features may differ between two ways to compute them: ten times what is usual."""
-
-
-@dataclass
-class Exported:
-    """What was written, and how far each program's vectors are from the run's, at most."""
-
-    folder: Path
-    allowed: float
-    files: list[str] = field(default_factory=list)
-    differences: dict[str, float] = field(default_factory=dict)
-    rounded: dict[str, "Rounded"] = field(default_factory=dict)  # of ONNX programs of a frozen backbone
+"""Relative difference that features may have between two ways to compute them: ten times the usual one."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +53,17 @@ class Rounded:
     beyond: int  # images whose vectors differ by more than `TOLERANCE` for that
     images: int  # of so many
     head: float  # how far vectors are at most from what the run's head makes of the same features
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how far each program's vectors are from the run's, at most."""
+
+    folder: Path
+    files: list[str]
+    allowed: float
+    differences: dict[str, float]
+    rounded: dict[str, Rounded]  # of ONNX programs of a frozen backbone
 
 
 def export_run(
@@ -90,7 +90,7 @@ def export_run(
     if images is not None and model.transform is None:
         raise UserError(f"{folder} was trained on vectors, not on images, and is checked on those: leave out --images.")
     items = sample_of(images) if images is not None else sample_of_run(folder, settings, trust_code)
-    done = Exported(out, allowed_difference(model, items))
+    allowed = allowed_difference(model, items)
     try:
         with atomic_folder(out) as scratch:
             report("Writing the network")
@@ -102,21 +102,21 @@ def export_run(
                 report("Writing the torch program")
                 write_torch(model, scratch)
             report("Checking what was written")
-            done.differences = checked_differences(model, scratch, items, done.allowed)
-            done.rounded = checked_rounding(model, scratch, items)
-            write_card(model, RunFolder.read(folder), scratch, done.allowed)
-            done.files = sorted(file.name for file in scratch.iterdir())
+            differences = checked_differences(model, scratch, items, allowed)
+            rounded = checked_rounding(model, scratch, items)
+            write_card(model, RunFolder.read(folder), scratch, allowed)
+            files = sorted(file.name for file in scratch.iterdir())
     except FileExistsError:
         raise UserError(f"{out} is not empty; export to a new or empty folder.") from None
-    return done
+    return Exported(out, files, allowed, differences, rounded)
 
 
 @torch.no_grad()
 def allowed_difference(model: EmbeddingModel, items: Sequence[Any]) -> float:
     """Say how far vectors may be apart at most: `TOLERANCE`, and more only where features are rounded.
 
-    A run may round a frozen backbone's features to half precision. Where another runtime computes them differently in
-    the last bit, some are rounded to the other side; what that can change is measured on the items themselves.
+    A run may round a frozen backbone's features to half precision. Another runtime may compute them differently in the
+    last bit, so that some are rounded to the other side. How much that can change is measured on the items themselves.
     """
     network = model.network
     if not network.rounds_features:
@@ -153,14 +153,9 @@ def change_by_rounded_maps(network: Embedder, inputs: Tensor) -> float:
 def checked_differences(model: EmbeddingModel, folder: Path, items: Sequence[Any], allowed: float) -> dict[str, float]:
     """Compare everything in `folder` with `model` in several batch sizes: file -> largest difference of a number."""
     found = {WEIGHTS: largest_difference(model, load_saved(folder, "cpu", trust_code=True).embed, list(items), items)}
-    inputs = [model.preprocessing.load(item).float().numpy() for item in items]
-    runners = {ONNX: run_onnx, TORCH: run_torch}
-    for name, runner in runners.items():
-        if (folder / name).exists():
-            found[name] = largest_difference(model, stacked(runner(folder / name)), inputs, items)
-    if (folder / ONNX_OF_IMAGES).exists():
-        arrays = of_one_size(items)
-        found[ONNX_OF_IMAGES] = largest_difference(model, stacked(run_onnx(folder / ONNX_OF_IMAGES)), arrays, arrays)
+    for name, (inputs, pictures) in inputs_of_programs(model, folder, items).items():
+        program = (run_torch if name == TORCH else run_onnx)(folder / name)
+        found[name] = largest_difference(model, stacked(program), inputs, pictures)
     for name, difference in found.items():
         if not difference <= allowed:
             raise UserError(
@@ -177,14 +172,10 @@ def checked_rounding(model: EmbeddingModel, folder: Path, items: Sequence[Any]) 
     network = model.network
     if not (network.freeze_backbone and network.rounds_features) or not (folder / ONNX).exists():
         return {}
-    given: dict[str, tuple[list[np.ndarray], Sequence[Any]]] = {
-        ONNX: ([model.preprocessing.load(item).float().numpy() for item in items], items)
-    }
-    if (folder / ONNX_OF_IMAGES).exists():
-        arrays = of_one_size(items)
-        given[ONNX_OF_IMAGES] = arrays, arrays
     found = {}
-    for name, (inputs, pictures) in given.items():
+    for name, (inputs, pictures) in inputs_of_programs(model, folder, items).items():
+        if name == TORCH:
+            continue
         features, vectors = (run_onnx(folder / name, output)(np.stack(inputs)) for output in (FEATURES, OUTPUT))
         expected = network.features(torch.stack([model.preprocessing.load(item) for item in pictures])).numpy()
         of_same = NORMALISERS[network.normalise](network.head(torch.from_numpy(features))).numpy()
@@ -204,6 +195,20 @@ def checked_rounding(model: EmbeddingModel, folder: Path, items: Sequence[Any]) 
             head=head,
         )
     return found
+
+
+def inputs_of_programs(
+    model: EmbeddingModel, folder: Path, items: Sequence[Any]
+) -> dict[str, tuple[list[np.ndarray], Sequence[Any]]]:
+    """List the inputs of each program in `folder`, and the items that they were made of."""
+    inputs = [model.preprocessing.load(item).float().numpy() for item in items]
+    arrays = of_one_size(items) if (folder / ONNX_OF_IMAGES).exists() else []
+    given: dict[str, tuple[list[np.ndarray], Sequence[Any]]] = {
+        ONNX: (inputs, items),
+        TORCH: (inputs, items),
+        ONNX_OF_IMAGES: (arrays, arrays),
+    }
+    return {name: both for name, both in given.items() if (folder / name).exists()}
 
 
 def largest_difference(

@@ -29,32 +29,23 @@ Program = Callable[[np.ndarray], np.ndarray]
 class FromInputs(nn.Module):
     """Network inputs as float32, (B, 3, H, W) on the scale 0..255 or vectors (B, F) -> embeddings (B, D).
 
-    With features, also what embeddings are made of: a frozen backbone's features (B, F), rounded to half precision.
+    Args:
+        with_features: also gives what embeddings are made of: a frozen backbone's features (B, F), rounded to half
+            precision.
+        preprocessing: with it, inputs are images (B, H, W, 3) uint8 of any one size.
     """
 
-    def __init__(self, network: Embedder, with_features: bool = False) -> None:
+    def __init__(
+        self, network: Embedder, with_features: bool = False, preprocessing: ResizeAndCrop | None = None
+    ) -> None:
         super().__init__()
-        self.network = network
-        self.with_features = with_features
+        self.network, self.with_features, self.preprocessing = network, with_features, preprocessing
 
     def forward(self, inputs: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         network = self.network
-        features = network.features(inputs)
+        features = network.features(inputs if self.preprocessing is None else self.preprocessing(inputs))
         embeddings: Tensor = NORMALISERS[network.normalise](network.head(features))
         return (embeddings, features) if self.with_features else embeddings
-
-
-class FromImages(nn.Module):
-    """Images (B, H, W, 3) uint8 of any one size -> embeddings (B, D), with features (B, F) as in `FromInputs`."""
-
-    def __init__(self, network: Embedder, preprocessing: ResizeAndCrop, with_features: bool) -> None:
-        super().__init__()
-        self.preprocessing = preprocessing
-        self.from_inputs = FromInputs(network, with_features)
-
-    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        outputs: Tensor | tuple[Tensor, Tensor] = self.from_inputs(self.preprocessing(images))
-        return outputs
 
 
 def write_onnx(model: EmbeddingModel, folder: Path) -> None:
@@ -66,7 +57,7 @@ def write_onnx(model: EmbeddingModel, folder: Path) -> None:
     preprocessing = graph_of_preprocessing(model)
     if preprocessing is not None:
         images = torch.zeros(2, *EXAMPLE_SIZE, 3, dtype=torch.uint8)
-        of_images = FromImages(model.network, preprocessing, with_features)
+        of_images = FromInputs(model.network, with_features, preprocessing)
         _write_onnx(of_images, images, "images", ["batch", "height", "width"], folder / ONNX_OF_IMAGES)
 
 
@@ -79,17 +70,16 @@ def write_torch(model: EmbeddingModel, folder: Path) -> None:
         torch.export.save(program, folder / TORCH)
 
 
-def _write_onnx(module: FromInputs | FromImages, example: Tensor, name: str, free_axes: list[str], file: Path) -> None:
+def _write_onnx(module: FromInputs, example: Tensor, name: str, free_axes: list[str], file: Path) -> None:
     """Write a program whose input `name` may have any size along its first axes, which readers see by these names."""
-    inner = module if isinstance(module, FromInputs) else module.from_inputs
     with torch.no_grad(), quiet():
         program = torch.onnx.export(
             module.eval(),
             (example,),
             dynamo=True,
-            dynamic_shapes={name: dict(enumerate(free_axes))},
+            dynamic_shapes={"inputs": dict(enumerate(free_axes))},
             input_names=[name],
-            output_names=[OUTPUT, FEATURES] if inner.with_features else [OUTPUT],
+            output_names=[OUTPUT, FEATURES] if module.with_features else [OUTPUT],
             verbose=False,
         )
         assert program is not None

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import torch
 
-from ccp_dml.functional.retrieval import nearest_references
+from ccp_dml.serving.search.gallery import exact_nearest
 
 FEW = 4096  # up to here there is nothing to gain
 MOST_BYTES_IN_MEMORY = 1 << 29
@@ -32,18 +32,14 @@ class ExactSearcher:
         """Find distances and rows (Q, min(k, N)) of the nearest, equals by lower row; of ascending `rows` if given."""
         self._prepare()
         references = self.vectors if rows is None else self.vectors[rows]
-        k = min(k, len(references))
-        if k == 0:
-            return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
+        chosen = np.arange(len(references))
         if len(references) > FEW:
             assert self._squared is not None
             squared = self._squared if rows is None else self._squared[rows]
-            chosen = _candidates(queries, references, squared, self._longest, k)
-        else:
-            chosen = np.arange(len(references))
-        distances, places = nearest_references(torch.from_numpy(queries), k, torch.from_numpy(references[chosen]))
-        found = chosen[places.numpy()]
-        return distances.numpy(), found if rows is None else rows[found]
+            chosen = _candidates(queries, references, squared, self._longest, min(k, len(references)))
+        distances, places = exact_nearest(queries, references[chosen], k)
+        found = chosen[places]
+        return distances, found if rows is None else rows[found]
 
     def _prepare(self) -> None:
         """Compute once what depends on the vectors alone, unless they are few."""

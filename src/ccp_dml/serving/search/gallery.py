@@ -50,7 +50,7 @@ class Gallery(Protocol):
     model: PinnedModel
     count: int
     version: str
-    """Another one wherever images, labels or attributes may be others."""
+    """Differs between two states whose images, labels or attributes may differ."""
     warning: str | None
     """What to know before results are trusted, in a sentence."""
 
@@ -123,16 +123,6 @@ def exact_nearest(queries: np.ndarray, references: np.ndarray, k: int) -> tuple[
         return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
     distances, rows = nearest_references(torch.from_numpy(queries), k, torch.from_numpy(references))
     return distances.numpy(), rows.numpy()
-
-
-def readable_path(path: Path) -> str | None:
-    """Return the path as text, or None if it cannot be stored as such."""
-    text = str(path)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return None
-    return text
 
 
 def is_gone(path: str | Path) -> bool:

@@ -6,9 +6,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ccp_dml.errors import is_text
 from ccp_dml.foundation.digests import file_digest
 from ccp_dml.serving.listed_images import ListedImage
-from ccp_dml.serving.search.gallery import is_gone, readable_path
+from ccp_dml.serving.search.gallery import is_gone
 from ccp_dml.serving.search.index_store import Manifest, open_items
 from ccp_dml.serving.search.where import Value
 
@@ -91,9 +92,9 @@ def plan_addition(stored: dict[str, Stored], images: Iterable[ListedImage], chan
     for item in stored.values():
         by_content.setdefault(item.file.digest, []).append(item)
     for image in images:
-        path = readable_path(image.path)
-        if path is None:
-            changes.broken.append((ascii(str(image.path)), "its name is not text in UTF-8"))
+        path = str(image.path)
+        if not is_text(path):
+            changes.broken.append((ascii(path), "its name is not text in UTF-8"))
             continue
         known = stored.get(path)
         now = _look_at(path, known, changes)

@@ -37,17 +37,13 @@ Known = Mapping[Path, tuple[tuple[int, int], np.ndarray]]
 """Vectors (D,) that need not be computed, by file, each with the size and time (bytes, mtime_ns) the file had then."""
 
 
-def nobody(done: int, total: int) -> None:
-    """Take a report and tell nobody."""
-
-
 def add_images(
     folder: Path,
     model: EmbeddingModel,
     model_path: Path,
     images: Sequence[ListedImage],
     approximation: approximate.Kind | None = None,
-    report: Report = nobody,
+    report: Report = lambda *_: None,
     known: Known | None = None,
 ) -> Changes:
     """Add `images` to the index in `folder`, which is made if it is not there.
@@ -72,7 +68,7 @@ def refresh(
     folder: Path,
     model: EmbeddingModel,
     drop_missing: bool = False,
-    report: Report = nobody,
+    report: Report = lambda *_: None,
     model_path: Path | None = None,
 ) -> Changes:
     """Look at every indexed file again; embed what has changed, and list, or drop, what is gone.
@@ -171,51 +167,39 @@ def _write(
     asked: approximate.Kind | None = None,
 ) -> None:
     """Write the next generation, if it differs: what is kept, then what is new, each with the next free id."""
-    if previous is None or plan.changes_anything() or asked not in (None, _approximation_of(previous)):
-        with NextGeneration(folder, previous) as generation:
-            _fill(generation, pinned, plan, embedded, asked, changes)
-    elif previous.model != pinned:
-        write_manifest(folder, previous.model_copy(update={"model": pinned}))
-
-
-def _fill(
-    generation: NextGeneration,
-    pinned: PinnedModel,
-    plan: Plan,
-    embedded: Iterable[tuple[ToEmbed, np.ndarray]],
-    asked: approximate.Kind | None,
-    changes: Changes,
-) -> None:
-    previous = generation.previous
-    next_id = 1 if previous is None else previous.next_id
-    with closing(generation.new_table()) as table, generation.path("vectors").open("wb") as vectors:
-        kept = _change_table(table, plan)
-        if previous is not None:
-            stored = map_vectors(generation.folder, previous)
-            for start in range(0, len(kept), 1 << 14):
-                vectors.write(stored[kept[start : start + (1 << 14)]].tobytes())
-        count = len(kept)
-        for new, vector in embedded:
-            vectors.write(vector.tobytes())
-            _insert(table, Stored(next_id, new.image, new.file))
-            next_id, count = next_id + 1, count + 1
-            changes.embedded_again += new.replaces is not None
-            changes.added += new.replaces is None
-        table.commit()
-    if previous is None and count == 0:
-        some = [f"{path} ({reason})" for path, reason in changes.broken] + [
-            f"{path} (missing)" for path in changes.missing
-        ]
-        raise UserError(f"None of the images can be read: {listing(some)}.")
     had = _approximation_of(previous)
-    kind = approximate.kind_for(count, asked, had)
-    changes.exact_again = kind is None and had is not None
-    approximation = None
-    if kind is not None:
-        # Private, as torch complains about arrays that nobody may write to.
-        mapped = np.memmap(generation.path("vectors"), np.float32, mode="c", shape=(count, pinned.dim))
-        approximation = approximate.build(kind, mapped, generation.path("approximate"))
-    generation.commit(pinned, count, next_id, approximation)
+    if previous is not None and not plan.changes_anything() and asked in (None, had):
+        if previous.model != pinned:
+            write_manifest(folder, previous.model_copy(update={"model": pinned}))
+        return
+    with NextGeneration(folder, previous) as generation:
+        next_id = 1 if previous is None else previous.next_id
+        with closing(generation.new_table()) as table, generation.path("vectors").open("wb") as vectors:
+            kept = _change_table(table, plan)
+            if previous is not None:
+                stored = map_vectors(folder, previous)
+                for start in range(0, len(kept), 1 << 14):
+                    vectors.write(stored[kept[start : start + (1 << 14)]].tobytes())
+            count = len(kept)
+            for new, vector in embedded:
+                vectors.write(vector.tobytes())
+                _insert(table, Stored(next_id, new.image, new.file))
+                next_id, count = next_id + 1, count + 1
+                changes.embedded_again += new.replaces is not None
+                changes.added += new.replaces is None
+            table.commit()
+        if previous is None and count == 0:
+            some = [f"{path} ({reason})" for path, reason in changes.broken]
+            some += [f"{path} (missing)" for path in changes.missing]
+            raise UserError(f"None of the images can be read: {listing(some)}.")
+        kind = approximate.kind_for(count, asked, had)
+        changes.exact_again = kind is None and had is not None
+        approximation = None
+        if kind is not None:
+            # Private, as torch complains about arrays that nobody may write to.
+            mapped = np.memmap(generation.path("vectors"), np.float32, mode="c", shape=(count, pinned.dim))
+            approximation = approximate.build(kind, mapped, generation.path("approximate"))
+        generation.commit(pinned, count, next_id, approximation)
 
 
 def _approximation_of(manifest: Manifest | None) -> approximate.Kind | None:

@@ -82,10 +82,9 @@ class MilvusGallery:
         if header is None:
             raise UserError(f"{address} has no collection {collection!r} that `ccp index push` made.")
         self.model = PinnedModel(**header["model"])
-        self.is_complete: bool = header["complete"]
         (row,) = client.query(collection, filter="", output_fields=["count(*)"])
         self.count = int(row["count(*)"])
-        self.warning = None if self.is_complete else unfinished_sentence(address, self.count, header["count"])
+        self.warning = None if header["complete"] else unfinished_sentence(address, self.count, header["count"])
         self._attribute_names: list[str] = header["attributes"]
         self._pieces: int = header["pieces"]
         self._next_id: int = header["next_id"]

@@ -17,7 +17,7 @@ MOST_POINTS = 10_000
 MOST_POINTS_OF_TSNE = 5_000
 MOST_QUERIES = 5_000
 MOST_COMPARISONS = 500_000_000
-"""Of an image that is asked for its nearest with one of the index: some seconds of work."""
+"""How many pairs of a query and an indexed image are compared for the confusions: some seconds of work."""
 LEAST_QUERIES = 200
 QUERIES_AT_ONCE = 100
 LABELLED = 'label >= ""'  # an image without a label satisfies no comparison
@@ -90,9 +90,10 @@ class Overview:
 def confused_classes(gallery: Gallery) -> dict[str, Any]:
     """Count how often the nearest other image is of another class, and which two classes meet most often.
 
-    Asked are images, in a large gallery some of them, of classes with two images or more: others have no right
-    neighbour. Each finds its nearest among all images with a label. A pair's `share` is of the two classes' images that
-    were asked; `example` are two images that were taken for each other, in the order of the classes.
+    Every image (in a large gallery, every image of a sample) looks for its nearest among all images with a label.
+    Images whose class has no other image are left out, as they have no right neighbour. A pair's `share` divides its
+    count by the number of queries of both classes; `example` is two images that were taken for each other, in the order
+    of the classes.
     """
     counts = gallery.label_counts()
     sample = gallery.sample(min(MOST_QUERIES, max(LEAST_QUERIES, MOST_COMPARISONS // max(1, gallery.count))))

@@ -21,7 +21,7 @@ from ccp_dml.serving.web.service import SameFields, SearchFields, Service, sente
 from ccp_dml.serving.web.uploads import MEGABYTE, MOST_BYTES, BodyLimit, Refusal, Sent, read_sent
 
 REQUESTS_AT_ONCE = 2
-"""Of those with pictures, each of which takes more than a gigabyte while one of 50 million pixels is decoded."""
+"""How many requests with pictures are worked on at a time: decoding one of 50 million pixels takes over a gigabyte."""
 PAGE_FILES = {
     "search.css": "text/css",
     "search.js": "text/javascript",

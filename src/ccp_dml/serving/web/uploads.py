@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
@@ -30,16 +30,13 @@ Send = Callable[[Message], Awaitable[None]]
 class Refusal(HTTPException):
     """A request that cannot be answered: a 4xx status and a sentence."""
 
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(status, sentence)
-
 
 @dataclass(frozen=True)
 class Sent:
     """What a request carries: pictures by field, and the other fields."""
 
-    pictures: list[tuple[str, bytes, str]] = field(default_factory=list)  # field, content, content type
-    fields: dict[str, Any] = field(default_factory=dict)
+    pictures: list[tuple[str, bytes, str]]  # field, content, content type
+    fields: dict[str, Any]
 
 
 class BodyLimit:

@@ -26,8 +26,7 @@ from ccp_dml.studies.study import (
     Repeats,
     Study,
     StudyPlan,
-    fixed_plan,
-    plan_variants,
+    plan_all,
     train_all,
 )
 from ccp_dml.studies.workbench import Workbench
@@ -40,7 +39,7 @@ RESULTS = "results"
 
 TIME_AGAIN = "delete it, and repeat the study's command, which times again"
 NOISY = 0.2
-"""Half of the rounds' ratios lie in a range as wide as this only where something else keeps the machine busy."""
+"""The range of the middle half of the rounds' ratios from which on the machine was probably busy with other work."""
 
 
 class CostOptions(Repeats):
@@ -50,7 +49,7 @@ class CostOptions(Repeats):
 
 
 def plan(request: StudyRequest, folder: Path) -> StudyPlan:
-    return fixed_plan(plan_variants(request, folder, VARIANTS, request.options(CostOptions).repeats))
+    return plan_all(request, folder, request.options(CostOptions).repeats, VARIANTS)
 
 
 def train(request: StudyRequest, folder: Path, plan: StudyPlan, runner: Runner, watcher: PlanWatcher) -> list[Failure]:

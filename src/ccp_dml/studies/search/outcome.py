@@ -22,7 +22,7 @@ from ccp_dml.records import layout
 from ccp_dml.records.documents import read_json
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Line, Lines, Points, Scatter, Surface
 from ccp_dml.studies.search.storage import TrialStore
-from ccp_dml.studies.search.trials import ERROR, OWNER, PROXIES, WEIGHT, SearchSpace, trial_name, trial_point
+from ccp_dml.studies.search.trials import ERROR, OWNER, PROXIES, WEIGHT, SearchSpace, is_own, trial_name, trial_point
 from ccp_dml.studies.study import Conclusion
 
 NAMES = {WEIGHT: "lambda", PROXIES: "P"}
@@ -212,7 +212,7 @@ def test_score(run: Path) -> float | None:
 
 def notes(trials: Sequence[FrozenTrial], owner: str | None) -> list[str]:
     running = [trial for trial in trials if trial.state == TrialState.RUNNING]
-    elsewhere = [trial for trial in running if owner is not None and trial.user_attrs.get(OWNER) != owner]
+    elsewhere = [trial for trial in running if not is_own(trial, owner)]
     told = [f"Trial {trial.number} failed: {trial.user_attrs[ERROR]}" for trial in trials if ERROR in trial.user_attrs]
     if elsewhere:
         told.append(f"{len(elsewhere)} trial(s) run on another machine, or did when it stopped.")

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_va
 from pydantic_core import PydanticCustomError
 
 from ccp_dml.config.layers import SETTING, resolve, values_of
-from ccp_dml.config.recipes import recipe_label
+from ccp_dml.config.recipes import CCP, recipe_label
 from ccp_dml.config.schema import Config, ConfigSection
 from ccp_dml.errors import UserError
 from ccp_dml.foundation.digests import digest, file_digest
@@ -79,7 +79,7 @@ def plan(request: StudyRequest, folder: Path) -> StudyPlan:
 
 
 def has_run(trial: FrozenTrial, folder: Path) -> bool:
-    """Tell whether a trial has a run that is done or to be trained; the score of a complete one outlives its folder."""
+    """Tell whether a trial has a run to plan; a complete one has none if its folder is gone, as its score is kept."""
     if trial.state == TrialState.COMPLETE:
         return is_done(folder / trial_name(trial.number))
     return trial.state not in GIVEN_UP
@@ -114,7 +114,7 @@ def conclude(request: StudyRequest, folder: Path, runs: Sequence[FinishedRun]) -
 def method_of(request: StudyRequest) -> str:
     if len(request.losses) > 1:
         raise UserError(f"--loss {','.join(request.losses)}: search one loss at a time.")
-    return f"{request.losses[0]}-ccp"
+    return request.losses[0] + CCP
 
 
 def base_config(request: StudyRequest) -> Config:
@@ -155,7 +155,8 @@ def search_space(request: StudyRequest) -> SearchSpace:
 
 def trial_store(request: StudyRequest, folder: Path) -> TrialStore:
     method, config = method_of(request), base_config(request)
-    # A search of its own knows its data by the settings in its folder; machines that share one may keep it anywhere.
+    # The settings in its folder bind a search of its own to its data. Machines that share a search may keep the data in
+    # different places: there, its name tells their content.
     contents = "" if request.storage is None else contents_digest(config)
     return TrialStore(folder, request.storage, search_name(recipe_label(request.data), method, config, contents))
 

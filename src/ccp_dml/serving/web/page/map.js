@@ -30,6 +30,7 @@ export class IndexMap {
     const id = this.points.ids[this.selected];
     this.points = points;
     this.selected = places.get(id) ?? -1;
+    this.tooltip.hidden = this.selected < 0;
     this.draw();
   }
 
@@ -190,19 +191,18 @@ export class IndexMap {
     });
     canvas.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
     canvas.addEventListener("pointerleave", () => { if (!pointers.size && document.activeElement !== canvas) this.select(-1); });
+    const middle = () => [canvas.clientWidth / 2, canvas.clientHeight / 2];
     canvas.addEventListener("keydown", (event) => {
-      const middle = [canvas.clientWidth / 2, canvas.clientHeight / 2];
       const actions = {
         ArrowLeft: () => this.walk(-1, 0), ArrowRight: () => this.walk(1, 0),
         ArrowUp: () => this.walk(0, -1), ArrowDown: () => this.walk(0, 1),
-        "+": () => this.zoomAt(...middle, 1.4), "-": () => this.zoomAt(...middle, 1 / 1.4),
+        "+": () => this.zoomAt(...middle(), 1.4), "-": () => this.zoomAt(...middle(), 1 / 1.4),
         0: () => this.whole(), Enter: () => this.choose(), Escape: () => this.select(-1),
       };
       if (!actions[event.key]) return;
       event.preventDefault();
       actions[event.key]();
     });
-    const middle = () => [canvas.clientWidth / 2, canvas.clientHeight / 2];
     box.querySelector("#closer").addEventListener("click", () => this.zoomAt(...middle(), 1.6));
     box.querySelector("#farther").addEventListener("click", () => this.zoomAt(...middle(), 1 / 1.6));
     box.querySelector("#whole").addEventListener("click", () => this.whole());

@@ -291,12 +291,12 @@ async function showConfusions() {
     get("confused-text").textContent =
       `For ${percent} % of ${found.queries.toLocaleString("en")} images the nearest other image is of the same class. ` +
       (found.pairs.length ? "These classes are taken for each other most often:" : "");
-    for (const pair of found.pairs) {
+    get("confused").replaceChildren(...found.pairs.map((pair) => { // two answers may come, if the view was opened twice
       const item = make("li"), two = make("div", "two");
       pair.example.forEach((id, place) => two.append(card(id, null, [pair.classes[place]])));
       item.append(two, make("span", "small", `${pair.times} times, ${(100 * pair.share).toFixed(0)} % of their images`));
-      get("confused").append(item);
-    }
+      return item;
+    }));
   } catch (error) {
     say(error.message, true);
   }
