@@ -194,11 +194,8 @@ def _notes_on_names(classes: Iterable[str]) -> list[str]:
     spellings: dict[str, list[str]] = {}
     for name in sorted(classes):
         spellings.setdefault(unicodedata.normalize("NFKC", name).casefold(), []).append(name)
-    return [
-        f"classes {listing([repr(name) for name in names])} differ only in case or Unicode form: are they one class?"
-        for names in spellings.values()
-        if len(names) > 1
-    ]
+    alike = [" and ".join(map(repr, names)) for names in spellings.values() if len(names) > 1]
+    return [f"classes {listing(alike)} differ only in case or Unicode form: are they one class?"] if alike else []
 
 
 def refuse_share(origin: str, item: str, test_share: float) -> None:
