@@ -10,8 +10,11 @@ from torch import nn
 from ccp_dml.errors import NonFiniteError, UserError
 from ccp_dml.foundation.process_group import Processes
 from ccp_dml.functional.retrieval import RetrievalScores
+from ccp_dml.losses import ContrastiveLoss
 from ccp_dml.losses.activity import note_pairs
+from ccp_dml.objectives import ProxyObjective
 from ccp_dml.projections import IterativeProjections
+from ccp_dml.proxies import ClassProxies
 from ccp_dml.trainer import Trainer, decaying_parameters
 
 
@@ -109,6 +112,24 @@ def test_a_norm_below_the_limit_is_not_scaled_up():
     trainer.train_until_evaluation()
     inputs, _ = next(Stream())
     torch.testing.assert_close(network.weight.detach(), 1.0 - 0.1 * inputs.sum(dim=0, keepdim=True))
+
+
+@pytest.mark.parametrize("precision", [None, MixedPrecision("bf16-mixed", "cpu"), "scaled"])
+def test_an_objective_may_take_gradients_of_embeddings_by_itself_in_any_precision(precision):
+    """`balanced` does; Fabric would let nobody but its own `backward` take gradients of what the network gives."""
+    proxies = ClassProxies(classes=2, per_class=1, dim=2)
+    proxies.place(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
+    network = nn.Linear(3, 2, bias=False)
+    nn.init.constant_(network.weight, 0.5)
+    objective = ProxyObjective(ContrastiveLoss(), proxies, "balanced")
+    inputs, labels = next(Stream())
+    embeddings = network(inputs)
+    (expected,) = torch.autograd.grad(objective(embeddings, labels), network.weight)
+    precision = HalfPrecisionOnCpu() if precision == "scaled" else precision
+    trainer = make_trainer(network, objective, precision=precision, clip_norm=1e6, weight_decay=0.0, evaluate_every=1)
+    trainer.train_until_evaluation()
+    moved = (0.5 - network.weight.detach()) / 0.1
+    torch.testing.assert_close(moved, expected, rtol=0.02, atol=0.02)
 
 
 def test_normalisation_layers_do_not_decay_and_proxies_do():

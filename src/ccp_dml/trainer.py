@@ -185,6 +185,9 @@ class Trainer:
         """Take one step of the optimiser; measure (3,): largest embedding entry, loss and gradient norm."""
         inputs, labels = self.next_batch()
         embeddings, labels = self.processes.gather(self.network(inputs)), self.processes.gather(labels)
+        # An objective may take gradients by itself, to balance its terms for instance. In mixed precision, Fabric lets
+        # nobody but `fabric.backward` take those of what the network gives; of a view of it, anybody may.
+        embeddings = embeddings.view_as(embeddings)
         alone = self.processes.count == 1
         with nullcontext() if alone else drawing_alike(self.fabric.device, "loss", self.step):  # of one batch, one loss
             loss = with_gradient(self.objective(embeddings, labels), embeddings)

@@ -187,6 +187,16 @@ def test_classes_on_both_sides_are_noted():
     assert divided.notes == ("1 classes both train and test, so scores are not of unseen classes: a",)
 
 
+@pytest.mark.parametrize(("one", "other"), [("Wren", "wren"), ("Caf\u00e9", "Cafe\u0301")])
+@pytest.mark.parametrize("split", [["train"] * 4 + ["test"] * 4, ["test"] * 2 + ["train"] * 4 + ["test"] * 2, None])
+def test_names_that_look_alike_are_told_on_one_side_and_on_both(one, other, split):
+    labels = [name for name in ("a", one, other, "b") for _ in range(2)]
+    notes = divide(FeatureRows(torch.zeros(8, 1)), labels, split, origin="rows").notes
+    (told,) = [note for note in notes if "differ only in case or Unicode form" in note]
+    assert repr(one) in told
+    assert repr(other) in told
+
+
 @pytest.mark.parametrize(("share", "testing"), [(0.5, 3), (0.2, 1), (0.0, 0), (0.01, 1), (0.9, 6)])
 def test_another_share_of_the_classes_may_test(share, testing):
     assert [len(part) for part in halve_classes(7, share)] == [7 - testing, testing]

@@ -1,6 +1,7 @@
 """Decide which classes train, validate and test, and divide a data set accordingly."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -166,6 +167,7 @@ def divide(
         notes.append(f"left out {len(single)} training classes with a single {item}: {listing(single)}")
     train_classes = order_classes(train_sizes.keys() - set(single))
     test_classes = order_classes(test_sizes)
+    notes += _notes_on_names({*train_classes, *test_classes})
 
     if len(train_classes) < 2:
         remedy = f"add {item}s" if single else "add classes"
@@ -185,6 +187,15 @@ def divide(
     train = _of_split(source, labels, splits, "train", train_classes)
     test = _of_split(source, labels, splits, "test", test_classes)
     return DataHalves(train, TestSet(test), tuple(notes), says_what_tests=is_given)
+
+
+def _notes_on_names(classes: Iterable[str]) -> list[str]:
+    """Say which classes may be one, on the same side or on both: names that differ only in case or Unicode form."""
+    spellings: dict[str, list[str]] = {}
+    for name in sorted(classes):
+        spellings.setdefault(unicodedata.normalize("NFKC", name).casefold(), []).append(name)
+    alike = [" and ".join(map(repr, names)) for names in spellings.values() if len(names) > 1]
+    return [f"classes {listing(alike)} differ only in case or Unicode form: are they one class?"] if alike else []
 
 
 def refuse_share(origin: str, item: str, test_share: float) -> None:

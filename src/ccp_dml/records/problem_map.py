@@ -51,8 +51,19 @@ def write_problem(folder: Path, problem: ProblemMap) -> None:
 
 def read_problems(folder: Path) -> list[ProblemMap]:
     """Read all maps of a run, first problem first; there are none where run.map_points is 0."""
-    files = (folder / layout.PROBLEM_MAPS).glob("*.safetensors")
-    return sorted((read_problem(file) for file in files), key=lambda one: one.problem)
+    return [read_problem(file) for file in map_files(folder)]
+
+
+def map_files(folder: Path) -> list[Path]:
+    """List the maps of a run, first problem first; a problem that ended before an evaluation has none."""
+    return sorted((folder / layout.PROBLEM_MAPS).glob("*.safetensors"), key=lambda file: (len(file.stem), file.stem))
+
+
+def map_of_earlier(folder: Path, problem: int) -> ProblemMap | None:
+    """Read the first map of a run that is of an earlier problem than this one; None where there is none."""
+    earlier = (file for file in map_files(folder) if file.stem.isdigit() and int(file.stem) < problem)
+    first = next(earlier, None)
+    return None if first is None else read_problem(first)
 
 
 def evenly(problems: Sequence[ProblemMap], most: int) -> list[ProblemMap]:

@@ -22,7 +22,7 @@ from ccp_dml.models.embedder import Embedder
 from ccp_dml.records import layout
 from ccp_dml.records.embeddings import EmbeddedTest, save_embedded
 from ccp_dml.records.logbook import Logbook
-from ccp_dml.records.problem_map import MapPoints, read_problem, shown_points
+from ccp_dml.records.problem_map import MapPoints, map_files, read_problem, shown_points
 from ccp_dml.reports.page import write_report_of
 from ccp_dml.runs.build import build_network
 from ccp_dml.runs.certify import CertificateOptions, write_certificate
@@ -103,10 +103,10 @@ def build_map_pictures(folder: Path, train: LabelledSet, validation: LabelledSet
 
     Maps know their images by row alone.
     """
-    file = layout.map_file(folder, 1)
-    if not file.is_file():
+    files = map_files(folder)
+    if not files:
         return None
-    first = read_problem(file)
+    first = read_problem(files[0])
     return {"train": _pictures(first.train, train), "validation": _pictures(first.validation, validation)}
 
 

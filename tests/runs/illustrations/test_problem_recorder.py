@@ -210,6 +210,33 @@ def test_a_problem_cut_short_is_mapped_again_when_the_run_goes_on(features, tmp_
     assert files_of(longer.folder) == files_of(whole.folder)
 
 
+@pytest.mark.parametrize("points", [12, 48])
+def test_a_run_resumed_with_another_number_of_points_keeps_the_images_of_its_maps(features, tmp_path, points):
+    book = run(settings(features, "c2-ccp", "run.map_points=24", "train.max_steps=20"), tmp_path / "run")
+    before = read_problems(book.folder)
+    reopened = Logbook.reopen(book.folder)
+    more = settings(features, "c2-ccp", f"run.map_points={points}")
+    train(reopened.continue_with(more), reopened, Watcher(), resume=True)
+    maps = read_problems(book.folder)
+    assert len(maps) > len(before) > 1
+    for one in maps:
+        assert torch.equal(one.train.rows, before[0].train.rows)
+        assert torch.equal(one.validation.rows, before[0].validation.rows)
+        assert torch.equal(one.train.labels, before[0].train.labels)
+        assert one.train.class_names == before[0].train.class_names
+
+
+def test_images_have_names_on_maps_where_the_first_problem_left_none(features, tmp_path):
+    """A problem that its pace ends before an evaluation has no map."""
+    paced = [one for one in QUICK if not one.startswith("ccp.patience")]
+    own = [f"data.path={features}", *paced, "ccp.until=steps", "ccp.steps_per_problem=3"]
+    book = run(complete(resolve(["features", "c2-ccp"], own).config), tmp_path / "run")
+    maps = read_problems(book.folder)
+    assert maps[0].problem > 1
+    pictures = json.loads((book.folder / "map.json").read_text())
+    assert sorted(pictures["train"]["rows"]) == maps[0].train.rows.tolist()
+
+
 def test_another_seed_shows_other_images(features, tmp_path):
     books = [
         run(settings(features, "c2", f"run.seed={seed}", "run.map_points=8"), tmp_path / str(seed)) for seed in (1, 2)

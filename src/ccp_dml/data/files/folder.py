@@ -1,6 +1,5 @@
 """A folder of images: one subfolder per class."""
 
-import unicodedata
 from pathlib import Path
 
 from ccp_dml.data.files.class_folders import ImageWalk, unread_text
@@ -56,7 +55,7 @@ def load_folder(root: str | Path, reading: ImageReading, test_share: float = 0.5
                 empty.append(str(folder.relative_to(root)))
         if empty:
             notes.append(f"left out {len(empty)} class folders without images of their own: {listing(empty)}")
-        notes += _notes_on_names(_subfolders(root / split))
+        notes += _notes_on_links(_subfolders(root / split))
     notes += walk.notes()
     if not paths:
         raise UserError(
@@ -111,19 +110,11 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
-def _notes_on_names(classes: list[Path]) -> list[str]:
-    """Say which classes may be one: links to one another, and names that differ only in case or Unicode form."""
+def _notes_on_links(classes: list[Path]) -> list[str]:
+    """Say which classes are links to one another."""
     targets = {folder.resolve(): folder for folder in classes if not folder.is_symlink()}
-    notes = [
+    return [
         f"class {folder.name} is a link to class {targets[folder.resolve()].name}: the images count once, for the first"
         for folder in classes
         if folder.is_symlink() and folder.resolve() in targets
-    ]
-    spellings: dict[str, list[str]] = {}
-    for folder in classes:
-        spellings.setdefault(unicodedata.normalize("NFKC", folder.name).casefold(), []).append(folder.name)
-    return notes + [
-        f"classes {listing([repr(name) for name in names])} differ only in case or Unicode form: are they one class?"
-        for names in spellings.values()
-        if len(names) > 1
     ]

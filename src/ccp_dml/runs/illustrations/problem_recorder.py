@@ -12,7 +12,7 @@ from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.functional.distances import NORMALISERS
 from ccp_dml.projections import IterativeProjections, snapshot
-from ccp_dml.records.problem_map import MapPoints, ProblemMap, write_problem
+from ccp_dml.records.problem_map import MapPoints, ProblemMap, map_of_earlier, write_problem
 
 MOST_CLASSES = 12
 """Classes on a map at most: nobody can tell more colours apart."""
@@ -45,8 +45,16 @@ def draw_sample(data: LabelledSet, size: int, draw: torch.Generator) -> MapSampl
     return MapSample(data, classes, torch.cat(rows).sort().values)
 
 
+def sample_of(data: LabelledSet, rows: Tensor) -> MapSample:
+    """Make the sample of an earlier map, whose `rows` (n,) of `data` are ascending."""
+    return MapSample(data, data.labels[rows].unique(), rows)
+
+
 class ProblemRecorder:
     """Writes the map of a problem into the run's folder: embeddings and proxies of its best evaluation.
+
+    All maps of a run show the same images: where it left maps before it was interrupted, the images of those, however
+    many are asked for now.
 
     Args:
         config: gives the seed and size of the sample.
@@ -68,15 +76,25 @@ class ProblemRecorder:
         self.train, self.validation = (
             draw_sample(data, config.run.map_points, generator(config.run.seed, "map")) for data in (train, validation)
         )
+        self._is_settled = False  # whether it is known which images earlier maps show
 
     def proxies(self, projections: IterativeProjections) -> tuple[Tensor | None, Tensor | None]:
         """Look up the proxies (c, P, D) of the classes on the map, as they were selected and as they converged.
 
         Processes that share the proxies have to ask together.
         """
+        self._keep_to_earlier_maps(projections.problem)
         tables = (projections.selected_proxies, projections.best_proxies_of_problem)
         selected, converged = (None if table is None else self._of_classes(projections, table) for table in tables)
         return selected, converged
+
+    def _keep_to_earlier_maps(self, problem: int) -> None:
+        """Show the images of the maps of problems before this one, if there are any."""
+        earlier = None if self._is_settled else map_of_earlier(self.folder, problem)
+        self._is_settled = True
+        if earlier is not None:
+            self.train = sample_of(self.train.data, earlier.train.rows)
+            self.validation = sample_of(self.validation.data, earlier.validation.rows)
 
     def _of_classes(self, projections: IterativeProjections, table: Tensor) -> Tensor:
         assert projections.proxies is not None
