@@ -1,7 +1,6 @@
 """Embed labelled items, score the embeddings, and average scores over runs."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import NonFiniteError, UserError, no_tensor
+from ccp_dml.foundation.modes import inference
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 
@@ -59,18 +59,6 @@ def embed(
     if not embeddings and processes.count == 1:
         raise UserError("there are no batches to embed: give at least one pair (inputs, labels).")
     return processes.gather_rows(embeddings, device), processes.gather_rows(labels, device)
-
-
-@contextmanager
-def inference(network: nn.Module) -> Iterator[None]:
-    """Put a network into inference mode, and each of its layers back into its own mode afterwards."""
-    modes = [(layer, layer.training) for layer in network.modules()]  # frozen layers differ from the others
-    network.eval()
-    try:
-        yield
-    finally:
-        for layer, training in modes:
-            layer.training = training
 
 
 def score(
