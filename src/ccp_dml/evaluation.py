@@ -65,7 +65,6 @@ def score(
     network: nn.Module,
     queries: Iterable[tuple[Tensor, Tensor]],
     gallery: Iterable[tuple[Tensor, Tensor]] | None = None,
-    k: tuple[int, ...] = (1,),
     processes: Processes = ALONE,
 ) -> RetrievalScores:
     """Score a network: its queries against a gallery, or against one another.
@@ -83,7 +82,7 @@ def score(
         return processes.gather_rows([own], own.device)
 
     sides = (embeddings, labels, ref_embeddings, ref_labels)
-    return processes.same(retrieval_scores(*sides, k, part=processes.share_of, join=join))
+    return processes.same(retrieval_scores(*sides, part=processes.share_of, join=join))
 
 
 @dataclass(frozen=True)

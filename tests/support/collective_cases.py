@@ -112,7 +112,7 @@ def evaluation_and_reselection(sizes=((13, 5), (2, 3))):
         found.append(
             {
                 "embeddings": embed(network, batches(), processes=processes),
-                "scores": score(network, batches(), k=(1, 2), processes=processes),
+                "scores": score(network, batches(), processes=processes),
                 "against a gallery": score(network, batches(), batches(), processes=processes),
                 "pool": embedded,
                 "selections": [(each.vectors, each.taken, each.covering_radius) for each in (first, second)],
