@@ -126,7 +126,7 @@ class ClassProxies(nn.Module):
         for chunk in chunks:
             refuse_odd_pool(chunk, most)
             if first is None:
-                first = first_picks(classes, chunk.shape[1], generator)[own]  # drawn for all: who chooses is no matter
+                first = first_picks(classes, chunk.shape[1], generator)[own]  # drawn for all, whoever chooses
                 vectors = chunk.new_empty(len(first), most, chunk.shape[2])
             here = slice(stop, stop + len(chunk))
             stop = here.stop
