@@ -30,7 +30,7 @@ from ccp_dml.functional.row_adam import TOUCHED, RowAdam, steps_until_rest
 from ccp_dml.functional.row_gradients import clip_gradients
 from ccp_dml.losses import ContrastiveLoss
 from ccp_dml.objectives import ProxyObjective
-from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, ClassProxies, classes_at_once, select_in_chunks
+from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, ClassProxies, classes_at_once
 
 FEATURES, DIMENSIONS, BATCH_CLASSES, IMAGES = 32, 128, 8, 4
 MARGINS = (0.2858, 0.5130)  # those of SOP
@@ -103,7 +103,7 @@ class Training:
         at_once = classes_at_once(NUMBERS_OF_A_CHUNK, size, DIMENSIONS, BATCH_CLASSES * IMAGES)
         chunks = (embedded(block) for block in torch.arange(self.classes).split(at_once))
         proxies = self.objective.proxies
-        proxies.place(select_in_chunks(chunks, proxies.vectors.detach(), self.classes, self.per_class).vectors)
+        proxies.place(proxies.choose_from(chunks, proxies.vectors.detach()).vectors)
 
 
 class AgainstProxies(nn.Module):

@@ -73,6 +73,7 @@ PLAIN = {
     "collections",
     "contextlib",
     "dataclasses",
+    "functools",
     "math",
     "typing",
 }  # of the standard library, and no input or output

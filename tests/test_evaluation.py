@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from ccp_dml.errors import NonFiniteError, UserError
-from ccp_dml.evaluation import Spread, embed, inference, paired_difference, score, spread
+from ccp_dml.evaluation import Spread, embed, paired_difference, score, spread
 
 
 class Doubled(nn.Module):
@@ -50,9 +50,6 @@ def test_layers_keep_their_modes():
     network[1].eval()  # frozen, as batch norm often is
     embed(network, BATCHES)
     assert [layer.training for layer in network.modules()] == [True, True, False, True]
-    with inference(network):
-        assert not network.training
-    assert network.training
 
 
 def test_networks_without_weights_and_empty_batches():

@@ -2,6 +2,7 @@
 
 import io
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -48,6 +49,18 @@ class Script:
             score = self.scores.pop(0)
             self.events.append((projections.problem, score, None if anchor is None else anchor.item()))
             projections.observe(score)
+
+
+def interrupted(make, scores, stop, end=None):
+    """Run a script up to evaluation `stop`, and another one on from its state; return all events and the other one."""
+    first, second = make(scores, max_evaluations=stop), make(scores[stop:], max_evaluations=end)
+    first.projections.run()
+    second.projections.load_state_dict(first.projections.state_dict())
+    second.network.load_state_dict(first.network.state_dict())
+    if second.projections.proxies is not None:
+        second.projections.proxies.load_state_dict(first.projections.proxies.state_dict())
+    second.best = second.projections.run()
+    return first.events + second.events, second
 
 
 def test_switches_pulls_and_stop_are_exactly_those_of_the_script():
@@ -186,16 +199,9 @@ def test_resuming_after_any_evaluation_gives_the_same_events(stop):
     scores = [0.1, 0.3, 0.2, 0.3, 0.25, 0.4, 0.1, 0.1, 0.1, 0.2, 0.2]
     whole = Script(scores, run_patience=5)
     whole.projections.run()
-
-    first = Script(scores, run_patience=5, max_evaluations=stop)
-    first.projections.run()
-    second = Script(scores[stop:], run_patience=5)
-    second.projections.load_state_dict(first.projections.state_dict())
-    second.network.load_state_dict(first.network.state_dict())
-    second.projections.proxies.load_state_dict(first.projections.proxies.state_dict())
-    best = second.projections.run()
-    assert first.events + second.events == whole.events
-    assert best["weight"].item() == 6.0
+    events, second = interrupted(partial(Script, run_patience=5), scores, stop)
+    assert events == whole.events
+    assert second.best["weight"].item() == 6.0
 
 
 def test_pull_gradient_points_back_to_the_anchor():
@@ -270,21 +276,15 @@ def test_dykstras_correction_finds_the_nearest_point_of_the_intersection(correct
 
 @pytest.mark.parametrize("stop", [3, 5, 7])
 def test_corrections_survive_an_interruption(stop):
-    def script(scores, evaluations):
-        made = Script(scores, patience=1, max_evaluations=evaluations)
+    def script(scores, max_evaluations):
+        made = Script(scores, patience=1, max_evaluations=max_evaluations)
         made.projections.pull.corrected_sets = 2
         return made
 
     scores = [0.1, 0.1, 0.3, 0.2, 0.1, 0.4, 0.3, 0.2, 0.1]
     whole = script(scores, 9)
     whole.projections.run()
-    first, second = script(scores, stop), script(scores[stop:], 9)
-    first.projections.run()
-    second.projections.load_state_dict(first.projections.state_dict())
-    second.network.load_state_dict(first.network.state_dict())
-    second.projections.proxies.load_state_dict(first.projections.proxies.state_dict())
-    second.projections.run()
-    assert first.events + second.events == whole.events
+    assert interrupted(script, scores, stop, 9)[0] == whole.events
     plain = Script(scores, patience=1, max_evaluations=9)
     plain.projections.run()
     assert plain.events != whole.events  # the corrections move the anchors
@@ -427,13 +427,8 @@ def test_problems_without_proxies_are_resumed_where_they_were(stop):
     """At evaluation 3 a problem ends, too."""
     scores = [0.1, 0.9, 0.2, 0.3]
     whole = RepresentedScript(scores, pace=Pace(steps=6), max_evaluations=4)
-    first = RepresentedScript(scores, pace=Pace(steps=6), max_evaluations=stop)
-    whole.projections.run(), first.projections.run()
-    second = RepresentedScript(scores[stop:], pace=Pace(steps=6), max_evaluations=4)
-    second.projections.load_state_dict(first.projections.state_dict())
-    second.network.load_state_dict(first.network.state_dict())
-    second.projections.run()
-    assert first.events + second.events == whole.events
+    whole.projections.run()
+    assert interrupted(partial(RepresentedScript, pace=Pace(steps=6)), scores, stop, 4)[0] == whole.events
 
 
 @pytest.mark.parametrize("pace", [Pace(staleness=1.0), Pace(behind=1.0)])
@@ -448,14 +443,8 @@ def test_resuming_a_paced_run_after_any_evaluation_gives_the_same_events(stop, p
     scores = [0.1, 0.3, 0.2, 0.3, 0.25]
     whole = PacedScript(scores, pace=pace, max_evaluations=5)
     whole.projections.run()
-    first = PacedScript(scores, pace=pace, max_evaluations=stop)
-    first.projections.run()
-    second = PacedScript(scores[stop:], pace=pace, max_evaluations=5)
-    second.projections.load_state_dict(first.projections.state_dict())
-    second.network.load_state_dict(first.network.state_dict())
-    second.projections.proxies.load_state_dict(first.projections.proxies.state_dict())
-    second.projections.run()
-    assert first.events + second.events == whole.events
+    events, second = interrupted(partial(PacedScript, pace=pace), scores, stop, 5)
+    assert events == whole.events
     assert second.projections.starts == whole.projections.starts
     torch.testing.assert_close(second.projections.pull.anchor, whole.projections.pull.anchor, rtol=0, atol=0)
 
@@ -588,14 +577,8 @@ def test_remembered_proxies_and_averaged_solutions_survive_an_interruption(stop)
     scores, options = [0.1] * 8, {"patience": 2, "remembered": 2, "averaged": 2}
     whole = Script(scores, max_evaluations=8, **options)
     whole.projections.run()
-    first = Script(scores, max_evaluations=stop, **options)
-    first.projections.run()
-    second = Script(scores[stop:], max_evaluations=8, **options)
-    second.projections.load_state_dict(first.projections.state_dict())
-    second.network.load_state_dict(first.network.state_dict())
-    second.projections.proxies.load_state_dict(first.projections.proxies.state_dict())
-    second.projections.run()
-    assert first.events + second.events == whole.events
+    events, second = interrupted(partial(Script, **options), scores, stop, 8)
+    assert events == whole.events
     assert torch.equal(second.network.weight, whole.network.weight)
 
 

@@ -9,18 +9,23 @@ from ccp_dml.proxies import (
     ClassProxies,
     draw_pool,
     pool_size,
-    select_in_chunks,
-    select_proxies,
     share_out,
 )
 
 
+def choose(pool, previous, per_class, *, space="raw", generator=None, **options):
+    """Choose from a pool (C, b, D), or a list of its chunks, as proxies with these `options` would."""
+    classes, dim = (
+        (len(pool), pool.shape[2]) if isinstance(pool, torch.Tensor) else (sum(map(len, pool)), pool[0].shape[2])
+    )
+    return ClassProxies(classes, per_class, dim, **options).choose_from(pool, previous, space, generator)
+
+
 def test_short_vectors_are_measured_as_the_loss_normalises_them():
     pool = torch.tensor([[[0.1, 0.0], [0.0, 0.1]]])  # at a right angle, deep inside the unit ball
-    assert select_proxies(pool, None, 1).covering_radius == pytest.approx(0.1 * 2**0.5)
-    assert select_proxies(pool, None, 1, normalise="l2").covering_radius == pytest.approx(2**0.5)
-    chunks = select_in_chunks(iter([pool]), None, 1, 1, normalise="l2")
-    assert chunks.covering_radius == pytest.approx(2**0.5)
+    assert choose(pool, None, 1).covering_radius == pytest.approx(0.1 * 2**0.5)
+    for given in (pool, [pool]):
+        assert choose(given, None, 1, normalise="l2").covering_radius == pytest.approx(2**0.5)
     for normalise, expected in (("clip", 0.1 * 2**0.5), ("l2", 2**0.5)):
         proxies = ClassProxies(1, 2, 2, normalise=normalise)
         proxies.place(pool)
@@ -86,13 +91,13 @@ def test_a_program_may_make_any_device_the_default():
 def test_reselection_takes_the_points_farthest_from_the_previous_proxies():
     pool = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.9, 0.0], [0.0, 0.5]]])
     previous = torch.tensor([[[0.0, 0.1]]])
-    chosen = select_proxies(pool, previous, per_class=2)
+    chosen = choose(pool, previous, per_class=2)
     assert chosen.vectors.tolist() == [[[1.0, 0.0], [0.0, 0.5]]]
 
 
 def test_covering_radius_is_measured_where_the_loss_measures():
     pool = torch.tensor([[[3.0, 0.0], [0.0, 4.0], [5.0, 0.0]]])
-    chosen = select_proxies(pool, torch.tensor([[[4.0, 0.0]]]), per_class=1)
+    chosen = choose(pool, torch.tensor([[[4.0, 0.0]]]), per_class=1)
     assert chosen.vectors.tolist() == [[[0.0, 4.0]]]
     expected = (clip_normalise(pool[0]) - torch.tensor([0.0, 1.0])).norm(dim=1).max()
     assert chosen.covering_radius == pytest.approx(float(expected))
@@ -101,8 +106,8 @@ def test_covering_radius_is_measured_where_the_loss_measures():
 def test_space_decides_which_point_is_far():
     pool = torch.tensor([[[9.0, 0.0], [0.0, 1.0]]])  # far along the same direction, or in another one
     previous = torch.tensor([[[1.0, 0.0]]])
-    assert select_proxies(pool, previous, 1, space="raw").vectors.tolist() == [[[9.0, 0.0]]]
-    assert select_proxies(pool, previous, 1, space="normalised").vectors.tolist() == [[[0.0, 1.0]]]
+    assert choose(pool, previous, 1, space="raw").vectors.tolist() == [[[9.0, 0.0]]]
+    assert choose(pool, previous, 1, space="normalised").vectors.tolist() == [[[0.0, 1.0]]]
 
 
 def test_spread_is_the_distance_between_the_normalised_proxies_of_a_class():
@@ -121,12 +126,12 @@ def spread_out():
 
 def test_by_need_the_wide_class_gets_the_proxies_of_the_narrow_one():
     pool = spread_out()
-    chosen = select_proxies(pool, None, per_class=2, slots=4)
+    chosen = choose(pool, None, per_class=2, slots=4)
     assert chosen.counts.tolist() == [3, 1]
     assert chosen.vectors[0, :3].flatten().tolist() == pytest.approx([0.0, 0.8, 0.4])
     assert chosen.taken[1].tolist() == [0, 0, 0, 0], "slots without a use repeat the first"
     assert chosen.covering_radius == pytest.approx((0.2 + 0.08) / 2)
-    equal = select_proxies(pool, None, per_class=2)
+    equal = choose(pool, None, per_class=2)
     assert equal.covering_radius == pytest.approx((0.4 + 0.04) / 2)
     assert equal.counts is None
 
@@ -141,7 +146,7 @@ def test_each_class_keeps_one_proxy_and_none_gets_more_than_there_is_room_for():
 
 def test_only_slots_in_use_are_references_learn_and_are_saved():
     proxies = ClassProxies(2, 2, 1, slots=4)
-    chosen = select_proxies(spread_out(), None, per_class=2, slots=4)
+    chosen = choose(spread_out(), None, per_class=2, slots=4)
     proxies.place(chosen.vectors, chosen.counts)
     references, labels = proxies()
     assert references.flatten().tolist() == pytest.approx([0.0, 0.8, 0.4, 0.0])
@@ -166,9 +171,9 @@ def test_proxies_of_unit_length_keep_their_direction():
 
 def test_proxies_of_unit_length_are_measured_where_they_are():
     pool = torch.tensor([[[0.1, 0.0], [0.0, 0.1]]])
-    chosen = [select_proxies(pool, None, 2, length="unit"), select_in_chunks(iter([pool]), None, 1, 2, length="unit")]
-    for selection in chosen:
-        assert selection.covering_radius == pytest.approx(0.9)  # from the sphere to where the images are
+    for given in (pool, [pool]):
+        chosen = choose(given, None, 2, length="unit")
+        assert chosen.covering_radius == pytest.approx(0.9)  # from the sphere to where the images are
 
 
 def test_one_learning_rate_turns_unit_proxies_equally_fast_whatever_the_scale():
@@ -188,7 +193,7 @@ def test_one_learning_rate_turns_unit_proxies_equally_fast_whatever_the_scale():
 
 def test_selection_tells_which_images_were_taken():
     pool = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.9, 0.0], [0.0, 0.5]]])
-    assert select_proxies(pool, torch.tensor([[[0.0, 0.1]]]), per_class=2).taken.tolist() == [[1, 3]]
+    assert choose(pool, torch.tensor([[[0.0, 0.1]]]), per_class=2).taken.tolist() == [[1, 3]]
 
 
 @pytest.mark.parametrize(
@@ -221,16 +226,17 @@ def test_a_pool_in_chunks_is_chosen_from_like_a_whole_one(with_previous, space):
     draw = torch.Generator().manual_seed(3)
     pool = 2 * torch.randn(23, 6, 5, generator=draw)
     previous = torch.randn(23, 2, 5, generator=draw) if with_previous else None
-    whole = select_proxies(pool, previous, 3, space=space, generator=torch.Generator().manual_seed(0))
-    seeded = torch.Generator().manual_seed(0)
-    chunked = select_in_chunks(iter(pool.split(4)), previous, 23, 3, space=space, generator=seeded)
+    whole, chunked = (
+        choose(given, previous, 3, space=space, generator=torch.Generator().manual_seed(0))
+        for given in (pool, pool.split(4))
+    )
     assert torch.equal(chunked.taken, whole.taken)
     assert torch.equal(chunked.vectors, whole.vectors)
     assert chunked.covering_radius == whole.covering_radius
     with pytest.raises(ValueError, match="23 classes, but there are proxies of 24"):
-        select_in_chunks(iter(pool.split(4)), None, 24, 3)
+        ClassProxies(24, 3, 5).choose_from(iter(pool.split(4)), None)
     with pytest.raises(ValueError, match="23 classes or more, but there are proxies of 22"):
-        select_in_chunks(iter(pool.split(4)), None, 22, 3)
+        ClassProxies(22, 3, 5).choose_from(iter(pool.split(4)), None)
 
 
 class OneOf(Processes):
@@ -264,12 +270,12 @@ def test_each_of_several_processes_chooses_what_one_would_choose_for_its_classes
     def seeded():
         return torch.Generator().manual_seed(5)
 
-    whole = select_proxies(pool, previous, 2, generator=seeded())
+    whole = choose(pool, previous, 2, generator=seeded())
     for rank in range(3):
         one = OneOf(rank, 3)
         own = one.share_of(11)
         before = None if previous is None else previous[own]
-        part = select_in_chunks(iter(pool[own].split(2)), before, 11, 2, generator=seeded(), holders=one)
+        part = ClassProxies(11, 2, 4, holders=one).choose_from(iter(pool[own].split(2)), before, "raw", seeded())
         assert torch.equal(part.vectors, whole.vectors[own])
         assert torch.equal(part.taken, whole.taken[own])
 

@@ -1,7 +1,6 @@
 """Embed labelled items, score the embeddings, and average scores over runs."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import NonFiniteError, UserError, no_tensor
+from ccp_dml.foundation.modes import inference
 from ccp_dml.foundation.process_group import ALONE, Processes
 from ccp_dml.functional.retrieval import RetrievalScores, retrieval_scores
 
@@ -61,23 +61,10 @@ def embed(
     return processes.gather_rows(embeddings, device), processes.gather_rows(labels, device)
 
 
-@contextmanager
-def inference(network: nn.Module) -> Iterator[None]:
-    """Put a network into inference mode, and each of its layers back into its own mode afterwards."""
-    modes = [(layer, layer.training) for layer in network.modules()]  # frozen layers differ from the others
-    network.eval()
-    try:
-        yield
-    finally:
-        for layer, training in modes:
-            layer.training = training
-
-
 def score(
     network: nn.Module,
     queries: Iterable[tuple[Tensor, Tensor]],
     gallery: Iterable[tuple[Tensor, Tensor]] | None = None,
-    k: tuple[int, ...] = (1,),
     processes: Processes = ALONE,
 ) -> RetrievalScores:
     """Score a network: its queries against a gallery, or against one another.
@@ -95,7 +82,7 @@ def score(
         return processes.gather_rows([own], own.device)
 
     sides = (embeddings, labels, ref_embeddings, ref_labels)
-    return processes.same(retrieval_scores(*sides, k, part=processes.share_of, join=join))
+    return processes.same(retrieval_scores(*sides, part=processes.share_of, join=join))
 
 
 @dataclass(frozen=True)

@@ -47,31 +47,31 @@ class IterativeProjections:
         solve: trains the current problem: `while projections.problem_open: ...; projections.observe(score)`.
         proxies: the class proxies, trained together with the network. None: a baseline without proxies, or PROFS.
         pull: the lambda term. None: nothing pulls.
-        embed_pool: called with the problem's number, it gives the pool's un-normalised embeddings (C, b, D); of very
-            many classes an iterator of chunks (c, b, D), in the order of the classes. Where processes share the
-            proxies, it gives chunks of this process's own classes.
+        embed_pool: called with the problem's number, it gives the pool's un-normalised embeddings (C, b, D), or chunks
+            of it; see `ClassProxies.choose_from`.
+        space: where k-center measures distances (D6).
+        seed: for the very first pick of the first selection (D5).
+        patience: evaluations without improvement that end a problem; None: they never do.
+        run_patience: evaluations without improvement that end the run.
+        min_improvement: what a score must gain to count as improved (D3).
+        max_evaluations: the run ends after so many evaluations in any case.
+        rewind: start each problem from the best weights of the previous one instead of the last ones (D10), unless its
+            pace has ended it.
+        pace: what ends a problem besides `patience`; a loop that has one calls `count_step` after each step.
         embed_origins: called with the problem's number and the pool images taken (C, P), it gives a sample of the
             proxies as positions (n,) in C*P, and the un-normalised embeddings (n, D) of their images now. None: nobody
             measures how stale proxies are.
-        pace: what ends a problem besides `patience`; a loop that has one calls `count_step` after each step.
-        patience: evaluations without improvement that end a problem; None: they never do.
-        run_patience: evaluations without improvement that end the run.
-        max_evaluations: the run ends after so many evaluations in any case.
         start_evaluations: if not 0, the first problem is solved without proxies and ends after so many evaluations,
             whatever they find. A network trained from scratch needs it: its first embeddings say nothing about
             classes, and proxies chosen among them lead nowhere. As long as `waits_for_proxies`, proxies are zeros,
             which a loop must leave out of its loss, as `ProxyObjective` does.
         pull_to_start: whether the weights that this first problem ends with pull at the next one, and are averaged. A
             network that has just begun to learn from scratch is no solution to stay near.
-        keep_last: let every evaluation count as the best so far: nothing is selected, and the last weights are the
-            run's. For a training whose scores mean nothing, because nothing is held out.
-        rewind: start each problem from the best weights of the previous one instead of the last ones (D10), unless its
-            pace has ended it.
         remembered: the proxies of so many earlier problems keep new ones at a distance; 1 as in the paper.
         averaged: each problem starts from the mean of so many last solutions, and is pulled towards it; 1 as in the
             paper: the last solution alone.
-        space: where k-center measures distances (D6).
-        seed: for the very first pick of the first selection (D5).
+        keep_last: let every evaluation count as the best so far: nothing is selected, and the last weights are the
+            run's. For a training whose scores mean nothing, because nothing is held out.
         processes: those that train together; they share the work of a selection, and end a problem together.
         after_reselection: called when the proxies have been moved, for instance to reset their Adam moments (D12).
         after_problem: called when a problem has ended, while its best weights and proxies are still at hand; for the
@@ -83,23 +83,26 @@ class IterativeProjections:
         network: nn.Module,
         solve: Callable[[IterativeProjections], None],
         *,
+        # Algorithms 1 and 2
         proxies: ClassProxies | None = None,
         pull: ProximalPull | None = None,
         embed_pool: Callable[[int], Tensor | Iterator[Tensor]] | None = None,
-        embed_origins: Callable[[int, Tensor], tuple[Tensor, Tensor]] | None = None,
-        pace: Pace | None = None,
-        patience: int | None = 3,
-        run_patience: int | None = 60,
-        max_evaluations: int | None = None,
-        start_evaluations: int = 0,
-        pull_to_start: bool = True,
-        min_improvement: float = 1e-5,
-        keep_last: bool = False,
-        rewind: bool = False,
-        remembered: int = 1,
-        averaged: int = 1,
         space: Space = "raw",
         seed: int = 0,
+        patience: int | None = 3,
+        run_patience: int | None = 60,
+        min_improvement: float = 1e-5,
+        max_evaluations: int | None = None,
+        # what the paper does not do; the defaults leave it out
+        rewind: bool = False,
+        pace: Pace | None = None,
+        embed_origins: Callable[[int, Tensor], tuple[Tensor, Tensor]] | None = None,
+        start_evaluations: int = 0,
+        pull_to_start: bool = True,
+        remembered: int = 1,
+        averaged: int = 1,
+        keep_last: bool = False,
+        # who works, and who is told
         processes: Processes = ALONE,
         after_reselection: Callable[[], None] | None = None,
         after_problem: Callable[[], None] | None = None,
@@ -110,19 +113,18 @@ class IterativeProjections:
             raise ValueError("proxies and embed_pool belong together: give both, or neither")
         if pull is not None:
             refuse_pull_of_another(network, pull)
-        self.network, self.solve = network, solve
-        self.pace = Pace() if pace is None else pace
-        if self.pace.watches_proxies and embed_origins is None:
+        pace = Pace() if pace is None else pace
+        if pace.watches_proxies and embed_origins is None:
             raise ValueError("a pace that watches proxies needs embed_origins, which shows their images again")
-        self.proxies, self.pull, self.embed_pool, self.embed_origins = proxies, pull, embed_pool, embed_origins
-        self.rewind, self.space, self.seed, self.processes = rewind, space, seed, processes
-        self.keep_last = keep_last
-        self.remembered, self.averaged = remembered, averaged
-        self.after_reselection, self.after_problem = after_reselection, after_problem
-        self.max_evaluations, self.start_evaluations = max_evaluations, start_evaluations
-        self.pull_to_start = pull_to_start
+        self.network, self.solve, self.proxies, self.pull = network, solve, proxies, pull
+        self.embed_pool, self.space, self.seed = embed_pool, space, seed
         self.problem_patience = Patience(patience, min_improvement)
         self.run_patience = Patience(run_patience, min_improvement)
+        self.max_evaluations, self.rewind = max_evaluations, rewind
+        self.pace, self.embed_origins = pace, embed_origins
+        self.start_evaluations, self.pull_to_start = start_evaluations, pull_to_start
+        self.remembered, self.averaged, self.keep_last = remembered, averaged, keep_last
+        self.processes, self.after_reselection, self.after_problem = processes, after_reselection, after_problem
 
         self.problem = 0  # the number of the current problem; 0: none has been posed yet
         self.evaluations = 0
@@ -172,13 +174,13 @@ class IterativeProjections:
             solution, proxies = self.best_of_problem, self.best_proxies_of_problem
             if self.rewind:
                 self.network.load_state_dict(solution)
-        is_solution = self.pull_to_start or not self.waits_for_proxies
-        if self.averaged > 1 and is_solution:
-            self.solutions = [*self.solutions, solution][-self.averaged :]
-            solution = mean_weights(self.solutions)
-            self.network.load_state_dict(solution)
-        if self.pull is not None and is_solution:
-            self.pull.move_anchor(solution)
+        if self.pull_to_start or not self.waits_for_proxies:
+            if self.averaged > 1:
+                self.solutions = [*self.solutions, solution][-self.averaged :]
+                solution = mean_weights(self.solutions)
+                self.network.load_state_dict(solution)
+            if self.pull is not None:
+                self.pull.move_anchor(solution)
         if proxies is not None:
             if self.remembered > 1 and self.previous_proxies is not None:
                 kept = self.previous_proxies[:, : (self.remembered - 1) * proxies.shape[1]]
@@ -187,7 +189,8 @@ class IterativeProjections:
 
     def reselect(self) -> None:
         """Draw and embed a pool, and move the proxies to its points farthest from one another and from rho_prev."""
-        if self.proxies is None or self.embed_pool is None or self.starting:
+        is_start = self.problem == 0 and self.start_evaluations > 0  # the problem without proxies
+        if self.proxies is None or self.embed_pool is None or is_start:
             return
         pool, draw = self.embed_pool(self.problem + 1), generator(self.seed, "first pick")
         selection = self.proxies.choose_from(pool, self.previous_proxies, self.space, draw, self.processes)
@@ -204,11 +207,6 @@ class IterativeProjections:
         self.problem_patience.restart()
         self.drift = None
         self.best_of_problem, self.best_proxies_of_problem = {}, None
-
-    @property
-    def starting(self) -> bool:
-        """Tell whether the problem about to be posed is the one without proxies."""
-        return self.problem == 0 and self.start_evaluations > 0
 
     @property
     def waits_for_proxies(self) -> bool:

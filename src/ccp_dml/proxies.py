@@ -89,41 +89,76 @@ class ClassProxies(nn.Module):
         rows = as_rows(self.vectors) if self.gradient_by_rows else self.vectors.flatten(0, 1)
         return (rows, self.labels) if self.slots is None else (rows[self.used], self.labels[self.used])
 
+    @torch.no_grad()
     def choose_from(
         self,
         pool: Tensor | Iterable[Tensor],
         previous: Tensor | None,
-        space: Space,
-        generator: torch.Generator,
+        space: Space = "raw",
+        generator: torch.Generator | None = None,
         processes: Processes = ALONE,
     ) -> "Selection":
-        """Choose new places for the proxies in a pool (C, b, D) or chunks of one (c, b, D); see `select_proxies`."""
+        """Choose new places for the proxies by greedy k-center, class by class (Algorithm 2).
+
+        Args:
+            pool: embeddings (C, b, D) of freshly drawn training images, un-normalised. Or chunks (c, b, D) of it in the
+                order of the classes, of which one at a time is in memory; `holders` give those of their own classes.
+            previous: the previous problem's proxies (C, P, D), which the new ones should be far from; None at first
+                (D5).
+            space: where distances are measured (D6): the un-normalised embeddings, or the loss's normalised ones.
+            generator: draws the first pick when there is no previous set.
+            processes: share the work of choosing from a pool that each of them has whole; all get all proxies.
+        """
+        most = self.per_class if self.slots is None else self.slots
         if self.slots is not None and not isinstance(pool, Tensor):
             pool = torch.cat(list(pool))  # who needs how many is known when all have been seen
         if isinstance(pool, Tensor):
-            refuse_odd_pool(pool, self.per_class if self.slots is None else self.slots)
-            return select_proxies(
-                pool,
-                previous,
-                self.per_class,
-                length=self.length,
-                slots=self.slots,
-                space=space,
-                normalise=self.normalise,
-                generator=generator,
-                processes=processes,
-            )
-        return select_in_chunks(
-            pool,
-            previous,
-            self.classes,
-            self.per_class,
-            length=self.length,
-            space=space,
-            normalise=self.normalise,
-            generator=generator,
-            holders=self.holders,
-        )
+            refuse_odd_pool(pool, most)
+            classes, sharing, own = len(pool), processes, processes.share_of(len(pool))
+            chunks: Iterable[Tensor] = [pool[own]]
+            previous = None if previous is None else previous[own]
+        else:
+            classes, sharing, own, chunks = self.classes, self.holders, self.own, pool
+        place = NORMALISERS[self.normalise] if space == "normalised" else torch.Tensor.detach
+        first, stop = None, 0
+        vectors = torch.empty(0)  # (c, P, D) of all own classes; joining those of chunks would hold them twice
+        found: list[tuple[Tensor, Tensor]] = []
+        for chunk in chunks:
+            refuse_odd_pool(chunk, most)
+            if first is None:
+                first = first_picks(classes, chunk.shape[1], generator)[own]  # drawn for all, whoever chooses
+                vectors = chunk.new_empty(len(first), most, chunk.shape[2])
+            here = slice(stop, stop + len(chunk))
+            stop = here.stop
+            if stop > len(first):
+                raise ValueError(
+                    f"the pool's chunks hold {stop} classes or more, but there are proxies of {len(first)}"
+                )
+            before = None if previous is None else place(previous[here].to(chunk.device))
+            taken = greedy_k_center(place(chunk), before, most, first=first[here])
+            vectors[here] = rows_at(chunk, taken)
+            found.append((taken, self._covering_radii(chunk, vectors[here])))
+        if stop != own.stop - own.start:
+            raise ValueError(f"the pool's chunks hold {stop} classes, but there are proxies of {own.stop - own.start}")
+        taken, radii = (sharing.gather_rows(each, vectors.device) for each in zip(*found, strict=True))
+        if not isinstance(pool, Tensor):
+            return Selection(vectors, taken, float(radii.mean()))
+        if self.slots is not None:
+            return self._by_need(pool, taken)
+        return Selection(rows_at(pool, taken), taken, float(radii.mean()))
+
+    def _by_need(self, pool: Tensor, taken: Tensor) -> "Selection":
+        """Keep C*P of the points `taken` (C, slots) of a pool, more where the covering radius is large."""
+        counts = share_out(radii_of_first(NORMALISERS[self.normalise](pool), taken), len(pool) * self.per_class)
+        is_meant = torch.arange(taken.shape[1], device=pool.device) < counts.unsqueeze(1)
+        taken = torch.where(is_meant, taken, taken[:, :1])
+        vectors = rows_at(pool, taken)
+        return Selection(vectors, taken, float(self._covering_radii(pool, vectors).mean()), counts)
+
+    def _covering_radii(self, pool: Tensor, vectors: Tensor) -> Tensor:
+        """Measure how well proxies placed at `vectors` (C, P, D) cover a pool (C, b, D): radii (C,)."""
+        normalised = NORMALISERS[self.normalise]
+        return covering_radius(normalised(pool), normalised(at_length(vectors, self.length)))
 
     @torch.no_grad()
     def place(self, vectors: Tensor, counts: Tensor | None = None) -> None:
@@ -199,98 +234,6 @@ class Selection:
     taken: Tensor  # (C, P), which of each class's pool images they are, of all classes
     covering_radius: float  # mean over classes of the largest distance to the nearest proxy, normalised space
     counts: Tensor | None = None  # (C,), how many of them are meant; the others repeat the first. None: all
-
-
-@torch.no_grad()
-def select_proxies(
-    pool: Tensor,
-    previous: Tensor | None,
-    per_class: int,
-    *,
-    length: ProxyLength = "embedded",
-    slots: int | None = None,
-    space: Space = "raw",
-    normalise: str = "clip",
-    generator: torch.Generator | None = None,
-    processes: Processes = ALONE,
-) -> Selection:
-    """Choose the next problem's proxies by greedy k-center, class by class (Algorithm 2).
-
-    Args:
-        pool: embeddings (C, b, D) of freshly drawn training images, un-normalised.
-        previous: the previous problem's proxies (C, P, D), which the new ones should be far from; None at first (D5).
-        per_class: P.
-        length: at which they are stored, and cover their pool; see `ClassProxies`.
-        slots: choose up to so many proxies of a class, C*P in all, more where the covering radius is large (beyond the
-            paper). None: P of each.
-        space: where distances are measured (D6): the un-normalised embeddings, or the loss's normalised ones.
-        normalise: how the loss normalises.
-        generator: draws the first pick when there is no previous set.
-        processes: each holds the whole pool and chooses for a range of the classes; all get all proxies.
-    """
-    normalised = NORMALISERS[normalise]
-    place = normalised if space == "normalised" else torch.Tensor.detach
-    most = per_class if slots is None else slots
-    own = processes.share_of(len(pool))
-    first = first_picks(len(pool), pool.shape[1], generator)[own]  # drawn for all: who chooses must not matter
-    before = None if previous is None else place(previous[own].to(pool.device))
-    chosen = greedy_k_center(place(pool[own]), before, most, first=first)
-    taken = processes.gather_rows([chosen], pool.device)
-    counts = None
-    if slots is not None:
-        counts = share_out(radii_of_first(normalised(pool), taken), len(pool) * per_class)
-        is_meant = torch.arange(most, device=pool.device) < counts.unsqueeze(1)
-        taken = torch.where(is_meant, taken, taken[:, :1])
-    vectors = rows_at(pool, taken)  # (C, P, D)
-    radii = covering_radius(normalised(pool[own]), normalised(at_length(vectors[own], length)))
-    return Selection(vectors, taken, float(processes.gather_rows([radii], pool.device).mean()), counts)
-
-
-@torch.no_grad()
-def select_in_chunks(
-    chunks: Iterable[Tensor],
-    previous: Tensor | None,
-    classes: int,
-    per_class: int,
-    *,
-    length: ProxyLength = "embedded",
-    space: Space = "raw",
-    normalise: str = "clip",
-    generator: torch.Generator | None = None,
-    holders: Processes = ALONE,
-) -> Selection:
-    """Choose what `select_proxies` chooses, out of a pool that comes as `chunks` (c, b, D) of its classes, in order.
-
-    No more than one chunk of the pool of all `classes` is in memory at a time. Each of `holders` gets and chooses for
-    its own range of the classes, and has the `previous` proxies of these; which images are taken, and how well, all
-    get to know of all.
-    """
-    normalised = NORMALISERS[normalise]
-    place = normalised if space == "normalised" else torch.Tensor.detach
-    mine = holders.share_of(classes)
-    first, start = None, 0
-    vectors = torch.empty(0)  # (c, P, D) of all own classes; joining those of chunks would hold them twice
-    found: list[tuple[Tensor, Tensor]] = []
-    for chunk in chunks:
-        refuse_odd_pool(chunk, per_class)
-        if first is None:
-            first = first_picks(classes, chunk.shape[1], generator)[mine]  # drawn for all: who chooses must not matter
-            vectors = chunk.new_empty(len(first), per_class, chunk.shape[2])
-        own = slice(start, start + len(chunk))
-        if own.stop > len(first):
-            raise ValueError(
-                f"the pool's chunks hold {own.stop} classes or more, but there are proxies of {len(first)}"
-            )
-        before = None if previous is None else place(previous[own].to(chunk.device))
-        taken = greedy_k_center(place(chunk), before, per_class, first=first[own])
-        picked = rows_at(chunk, taken)
-        found.append((taken, covering_radius(normalised(chunk), normalised(at_length(picked, length)))))
-        vectors[own], start = picked, start + len(chunk)
-    if start != mine.stop - mine.start:
-        raise ValueError(f"the pool's chunks hold {start} classes, but there are proxies of {mine.stop - mine.start}")
-    of_own, radii_of_own = zip(*found, strict=True)
-    all_taken, radii = (holders.gather_rows(each, vectors.device) for each in (of_own, radii_of_own))
-    return Selection(vectors, all_taken, float(radii.mean()))
 
 
 def refuse_odd_pool(pool: Tensor, most: int) -> None:

@@ -1,6 +1,5 @@
 """Processes started together: they find each other, and their failures become one exit code."""
 
-import logging
 import sys
 
 import pytest
@@ -39,11 +38,3 @@ def test_processes_find_each_other_are_restarted_and_fail_with_one_exit_code(mod
     assert seen == ["0-of-2-0", "0-of-2-1", "1-of-2-0", "1-of-2-1"]
     assert launcher.run_together(module, [str(folder), "2"], processes=2) == 2
     assert "exitcode" not in capfd.readouterr().err, "what fails says so itself; the launcher adds nothing"
-
-
-def test_torchs_loggers_get_their_levels_back():
-    logger = logging.getLogger("torch.distributed.elastic.agent.server.api")
-    before = logger.level
-    with launcher.quiet("torch.distributed.elastic"):
-        assert logger.level == logging.CRITICAL
-    assert logger.level == before

@@ -182,8 +182,9 @@ def test_few_ties_are_settled_within_the_shortlist(used):
 
 def test_products_of_fewer_digits_are_noticed(used, monkeypatch):
     """As if a device multiplied in bfloat16."""
-    original = ExactSearch._right_factor_float32
-    monkeypatch.setattr(ExactSearch, "_right_factor_float32", lambda self: original(self).bfloat16().float())
+    original = ExactSearch._right_factor_float32.func
+    fewer = property(lambda self: original(self).bfloat16().float())
+    monkeypatch.setattr(ExactSearch, "_right_factor_float32", fewer)
     assert_found(scattered(), None, K)
     assert used["_by_float64_products"] == ROWS
 
@@ -252,7 +253,8 @@ def test_a_gallery_does_not_look_back(used):
 
 @pytest.mark.usefixtures("small_blocks")
 def test_products_of_fewer_digits_are_noticed_on_both_sides(used, monkeypatch):
-    original = ExactSearch._right_factor_float32
-    monkeypatch.setattr(ExactSearch, "_right_factor_float32", lambda self: original(self).bfloat16().float())
+    original = ExactSearch._right_factor_float32.func
+    fewer = property(lambda self: original(self).bfloat16().float())
+    monkeypatch.setattr(ExactSearch, "_right_factor_float32", fewer)
     assert_found(scattered(), None, K)
     assert used["_by_float64_products"] == ROWS

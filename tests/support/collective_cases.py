@@ -10,7 +10,7 @@ from ccp_dml.foundation import process_group
 from ccp_dml.foundation.process_group import current
 from ccp_dml.foundation.randomness import generator
 from ccp_dml.losses.activity import pair_activity, recorded_pairs
-from ccp_dml.proxies import select_proxies
+from ccp_dml.proxies import ClassProxies
 from ccp_dml.runs.pool import TrainingPool
 
 
@@ -106,12 +106,13 @@ def evaluation_and_reselection(sizes=((13, 5), (2, 3))):
 
         pool = TrainingPool(data, 7, 3, 4, 0, processes)
         embedded = pool.embed(network, 2)
-        first = select_proxies(embedded, None, 3, generator=generator(5, "pick"), processes=processes)
-        second = select_proxies(embedded, first.vectors, 3, space="normalised", processes=processes)
+        proxies = ClassProxies(classes, 3, embedded.shape[2])
+        first = proxies.choose_from(embedded, None, "raw", generator(5, "pick"), processes)
+        second = proxies.choose_from(embedded, first.vectors, "normalised", processes=processes)
         found.append(
             {
                 "embeddings": embed(network, batches(), processes=processes),
-                "scores": score(network, batches(), k=(1, 2), processes=processes),
+                "scores": score(network, batches(), processes=processes),
                 "against a gallery": score(network, batches(), batches(), processes=processes),
                 "pool": embedded,
                 "selections": [(each.vectors, each.taken, each.covering_radius) for each in (first, second)],

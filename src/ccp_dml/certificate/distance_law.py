@@ -1,7 +1,7 @@
 """Find how the distances of all pairs of a set are distributed, block by block of pairs: memory stays bounded."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,9 +12,9 @@ _ROUNDING_NOISE = 1e-14  # of a squared distance, relative to the points' square
 STEPS = 4000  # thresholds that are looked at, from zero to the largest distance
 
 
-@dataclass(frozen=True)
+@dataclass
 class DistanceLaw:
-    """Weighted pairs of one kind, counted between thresholds.
+    """Weighted pairs of one kind, counted between thresholds; none until some are added.
 
     A same-class pair is on the wrong side of a threshold when it is as far or farther, a different-class pair when it
     is as close or closer; of a pair exactly at a threshold both are true, as in the chance constraint.
@@ -22,9 +22,19 @@ class DistanceLaw:
 
     thresholds: Tensor  # (T,) ascending
     is_same_class: bool
-    weights: Tensor  # (T + 1,) of the pairs below, between and above the thresholds
-    values: Tensor  # (T + 1,) their distances on the constraint's scale, weighted and added up
-    pairs: int
+    weights: Tensor = field(init=False)  # (T + 1,) of the pairs below, between and above the thresholds
+    values: Tensor = field(init=False)  # (T + 1,) their distances on the constraint's scale, weighted and added up
+    pairs: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.weights = torch.zeros(len(self.thresholds) + 1, dtype=torch.float64)
+        self.values = torch.zeros_like(self.weights)
+
+    def add(self, count: "_Count", weight: float) -> None:
+        """Add the pairs of a `count`, each with the same `weight`."""
+        self.weights += weight * count.pairs.double()
+        self.values += weight * count.values
+        self.pairs += int(count.pairs.sum())
 
     def wrong_rates(self) -> Tensor:
         """Compute the share (T,) of pairs on the wrong side of each threshold; NaN if there are no pairs."""
@@ -96,25 +106,23 @@ def pair_laws(
     What a pair weighs depends only on the sizes of the two classes. So pairs are counted size by size, and weighed
     afterwards.
     """
-    same_by_images, same_by_classes, different_by_images, different_by_classes = (
-        _Tally(thresholds, is_same_class) for is_same_class in (True, True, False, False)
-    )
+    laws = PairLaws(*(DistanceLaw(thresholds, is_same_class) for is_same_class in (True, True, False, False)))
     cells = _Cells(thresholds)
     groups = list(_by_class_size(embeddings, labels))
     for number, (size, points) in enumerate(groups):
         same, different = _count_within(points, size, cells, scaled)
         pairs_in_class = max(size * (size - 1) / 2, 1.0)
-        same_by_images.add(same, (size // 2) / pairs_in_class)
-        same_by_classes.add(same, 1 / pairs_in_class)
-        different_by_images.add(different, 1.0)
-        different_by_classes.add(different, 1 / size**2)
+        laws.same_by_images.add(same, (size // 2) / pairs_in_class)
+        laws.same_by_classes.add(same, 1 / pairs_in_class)
+        laws.different_by_images.add(different, 1.0)
+        laws.different_by_classes.add(different, 1 / size**2)
         for other_size, others in groups[number + 1 :]:
             different, turned = _Count(cells, scaled), _turned(others)
             for block in points.split(max(1, _BLOCK_PAIRS // len(others))):
                 different.add(_distances(block, turned).flatten(), torch.gt)
-            different_by_images.add(different, 1.0)
-            different_by_classes.add(different, 1 / (size * other_size))
-    return PairLaws(same_by_images.law(), same_by_classes.law(), different_by_images.law(), different_by_classes.law())
+            laws.different_by_images.add(different, 1.0)
+            laws.different_by_classes.add(different, 1 / (size * other_size))
+    return laws
 
 
 def _by_class_size(embeddings: Tensor, labels: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -200,24 +208,6 @@ class _Count:
         places = self.cells.places(distances, beyond)
         self.pairs += torch.bincount(places, minlength=len(self.pairs))
         self.values.index_add_(0, places, self.scaled(distances))
-
-
-class _Tally:
-    """A law while counts are being added to it."""
-
-    def __init__(self, thresholds: Tensor, is_same_class: bool) -> None:
-        self.thresholds, self.is_same_class = thresholds, is_same_class
-        self.weights = torch.zeros(len(thresholds) + 1, dtype=torch.float64)
-        self.values = torch.zeros_like(self.weights)
-        self.pairs = 0
-
-    def add(self, count: _Count, weight: float) -> None:
-        self.weights += weight * count.pairs.double()
-        self.values += weight * count.values
-        self.pairs += int(count.pairs.sum())
-
-    def law(self) -> DistanceLaw:
-        return DistanceLaw(self.thresholds, self.is_same_class, self.weights, self.values, self.pairs)
 
 
 def _row_blocks(rows: int) -> Iterator[tuple[int, int]]:

@@ -4,6 +4,8 @@ All N(N-1)/2 pairs of N images share images, and an unusual image spoils N-1 of 
 independent, they would promise far more than N images can know. Which images are paired depends on labels alone.
 """
 
+from bisect import bisect_right
+
 import torch
 from torch import Tensor
 
@@ -76,8 +78,4 @@ def draw_images(labels: Tensor, most: int, generator: torch.Generator) -> Tensor
 
 def _common_size(sizes: Tensor, most: int) -> int:
     """Find the largest size to cut classes of `sizes` (C,) to, so that all together are at most `most`."""
-    low, high = 0, int(sizes.max())
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if int(sizes.clamp(max=middle).sum()) <= most else (low, middle - 1)
-    return low
+    return bisect_right(range(1, int(sizes.max()) + 1), most, key=lambda size: int(sizes.clamp(max=size).sum()))

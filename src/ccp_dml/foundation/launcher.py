@@ -1,15 +1,14 @@
 """Start the processes that train one network together on this machine, with torch's own launcher."""
 
-import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from ccp_dml.foundation.machine import usable_cores
+from ccp_dml.foundation.modes import quiet
 
 INTERRUPTED = 130
 
@@ -34,17 +33,3 @@ def run_together(module: str, arguments: Sequence[str], processes: int, max_rest
         except SignalException:
             return INTERRUPTED
     return 0
-
-
-@contextmanager
-def quiet(name: str) -> Iterator[None]:
-    """Keep torch's loggers below `name` from writing while the block runs; each has a level of its own."""
-    loggers = [logging.getLogger(each) for each in logging.root.manager.loggerDict if each.startswith(name)]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

@@ -28,6 +28,7 @@ of float64 vectors lie more than 150 orders of magnitude apart do the smallest d
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -73,12 +74,9 @@ class ExactSearch:
         # power of two changes no digit.
         self.scale = self._to_below_one() if torch.float64 in (queries.dtype, self.references.dtype) else 1.0
         self._chunk = max(2 * _COLUMNS, min(64 * _COLUMNS, _CHUNK // self.references.shape[1]))  # references in float64
-        self._frame: tuple[float, Tensor, Tensor] | None = None
-        self._float32: Tensor | None = None
         self._products: Tensor | None = None
         self._shortlists: Shortlists | None = None
         self._float64: tuple[int, Tensor] | None = None
-        self._distinct: tuple[Tensor, Tensor] | None = None
 
     def nearest(self, rows: Tensor, k: Tensor, block: int | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Find at least `k` (Q,) nearest references of each of the queries `rows` (Q,), block by block.
@@ -137,7 +135,7 @@ class ExactSearch:
         """Make shortlists of all queries at once, if they are the references, and if that saves products."""
         if not self.own or 2 * len(rows) < len(self.references) or len(self.references) < _FEWEST_BLOCKS * _COLUMNS:
             return False
-        right = self._right_factor_float32()
+        right = self._right_factor_float32
         if int(k.max()) > most_wanted(right.shape[1]):
             return False
         wanted = torch.zeros(len(self.queries), dtype=torch.int64, device=rows.device)
@@ -146,7 +144,7 @@ class ExactSearch:
         errors = torch.cat([self._left_factor(part, torch.float32)[1] for part in everyone])
         # A product, which is half a squared distance, is off by half an error, and so is the one it is compared with.
         # As much again is more than the rounding of keys.
-        slack = 2.0 * errors * (self._prepared()[0] / self.scale) ** 2
+        slack = 2.0 * errors * (self._frame[0] / self.scale) ** 2
         self._shortlists = mutual_shortlists(right, wanted, slack.float())
         return len(self._shortlists.items) > 0
 
@@ -178,7 +176,7 @@ class ExactSearch:
         if group is None:
             return rows.new_empty(len(rows), k), torch.zeros_like(rows, dtype=torch.bool)
         left, error = self._left_factor(rows, torch.float32)
-        right = self._right_factor_float32()
+        right = self._right_factor_float32
         found = [
             self._best_of(left, right[first : first + _TOGETHER], first, group, width)
             for first in range(0, len(right), _TOGETHER)
@@ -246,9 +244,6 @@ class ExactSearch:
 
     def _by_differences(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Find keys (Q, k) of the nearest references, all of them certain. Equal references are compared only once."""
-        if self._distinct is None:
-            distinct, numbers = torch.unique(self.references, dim=0, return_inverse=True)
-            self._distinct = distinct.double() * self.scale, numbers
         distinct, numbers = self._distinct
         queries = self.queries[rows].double() * self.scale
         distances = torch.cdist(queries, distinct, compute_mode="donot_use_mm_for_euclid_dist")
@@ -286,24 +281,29 @@ class ExactSearch:
         largest = torch.stack([end.double() for part in (self.queries, self.references) for end in part.aminmax()])
         return float(torch.exp2(-torch.frexp(largest.abs().amax()).exponent.double()))
 
-    def _prepared(self) -> tuple[float, Tensor, Tensor]:
-        """Scale and centre (D,) of factors, and the length of the longest reference then."""
-        if self._frame is None:
-            scale = self.scale if self.scale != 1.0 else self._to_below_one()
-            sample = self.references[:: max(1, len(self.references) // _SAMPLE)]  # any centre near the mean will do
-            centre = (sample.double() * scale).mean(0)
-            parts = self.references.split(self._chunk)
-            longest = torch.stack([_centred(part, scale, centre).norm(dim=1).amax() for part in parts]).amax()
-            self._frame = scale, centre, longest
-        return self._frame
+    @cached_property
+    def _frame(self) -> tuple[float, Tensor, Tensor]:
+        """Find scale and centre (D,) of factors, and the length of the longest reference then."""
+        scale = self.scale if self.scale != 1.0 else self._to_below_one()
+        sample = self.references[:: max(1, len(self.references) // _SAMPLE)]  # any centre near the mean will do
+        centre = (sample.double() * scale).mean(0)
+        parts = self.references.split(self._chunk)
+        longest = torch.stack([_centred(part, scale, centre).norm(dim=1).amax() for part in parts]).amax()
+        return scale, centre, longest
+
+    @cached_property
+    def _distinct(self) -> tuple[Tensor, Tensor]:
+        """Find the distinct references (U, D), in float64, and which of them each reference is (M,)."""
+        distinct, numbers = torch.unique(self.references, dim=0, return_inverse=True)
+        return distinct.double() * self.scale, numbers
 
     def _squared(self, products: Tensor) -> Tensor:
         """Convert `products` of factors to squared distances, in float64."""
-        return products.double() * (-2.0 * (self.scale / self._prepared()[0]) ** 2)
+        return products.double() * (-2.0 * (self.scale / self._frame[0]) ** 2)
 
     def _left_factor(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Make queries (Q, D + 2) factors of products, and bound (Q,) the error of a squared distance."""
-        scale, centre, longest = self._prepared()
+        scale, centre, longest = self._frame
         queries = _centred(self.queries[rows], scale, centre)
         lengths = queries.norm(dim=1, keepdim=True)
         factor = torch.cat([queries, -lengths.square() / 2, torch.ones_like(lengths)], dim=1)
@@ -314,24 +314,22 @@ class ExactSearch:
 
     def _right_factor(self, references: Tensor) -> Tensor:
         """Make references (M, D) factors (M, D + 2) of products, in float64."""
-        references = _centred(references, *self._prepared()[:2])
+        references = _centred(references, *self._frame[:2])
         lengths = references.norm(dim=1, keepdim=True)
         return torch.cat([references, torch.ones_like(lengths), -lengths.square() / 2], dim=1)
 
+    @cached_property
     def _right_factor_float32(self) -> Tensor:
         """Make all references factors (blocks, columns, D + 2), filled up with references that are infinitely far."""
-        if self._float32 is None:
-            rows, dimensions = self.references.shape
-            blocks = -(-rows // _COLUMNS)
-            columns = -(-rows // (blocks * max(_GROUPS))) * max(_GROUPS)  # little is left to fill up
-            size, device = (blocks * columns, dimensions + 2), self.references.device
-            factor = torch.zeros(size, dtype=torch.float32, device=device)
-            for start in range(0, rows, self._chunk):
-                part = self._right_factor(self.references[start : start + self._chunk])
-                factor[start : start + len(part)] = part
-            factor[rows:, -1] = -torch.inf
-            self._float32 = factor.view(blocks, columns, dimensions + 2)
-        return self._float32
+        rows, dimensions = self.references.shape
+        blocks = -(-rows // _COLUMNS)
+        columns = -(-rows // (blocks * max(_GROUPS))) * max(_GROUPS)  # little is left to fill up
+        factor = torch.zeros(blocks * columns, dimensions + 2, dtype=torch.float32, device=self.references.device)
+        for start in range(0, rows, self._chunk):
+            part = self._right_factor(self.references[start : start + self._chunk])
+            factor[start : start + len(part)] = part
+        factor[rows:, -1] = -torch.inf
+        return factor.view(blocks, columns, dimensions + 2)
 
     def _right_factor_float64(self, start: int) -> Tensor:
         """Make the chunk of references from `start` on factors (columns, D + 2)."""

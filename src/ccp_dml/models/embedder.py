@@ -180,12 +180,13 @@ class Embedder(nn.Module):
         super().__init__()
         if embedding_dim < 1:
             raise UserError(f"embedding_dim is {embedding_dim}: it must be at least 1")
-        if pooling not in get_args(Pooling):
-            raise UserError(f"pooling '{pooling}' is unknown: choose one of {', '.join(get_args(Pooling))}")
-        if normalise not in get_args(Normalisation):
-            raise UserError(f"normalise '{normalise}' is unknown: choose one of {', '.join(get_args(Normalisation))}")
-        if feature_precision not in (known := get_args(FeaturePrecision)):
-            raise UserError(f"feature_precision '{feature_precision}' is unknown: choose one of {', '.join(known)}")
+        for name, word, known in (
+            ("pooling", pooling, get_args(Pooling)),
+            ("normalise", normalise, get_args(Normalisation)),
+            ("feature_precision", feature_precision, get_args(FeaturePrecision)),
+        ):
+            if word not in known:
+                raise UserError(f"{name} '{word}' is unknown: choose one of {', '.join(known)}")
         if freeze_backbone and train_from is not None:
             raise UserError("`freeze_backbone` and `train_from` are both set: freeze all of the backbone, or a part")
         self.backbone = backbone

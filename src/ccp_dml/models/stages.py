@@ -5,8 +5,6 @@ Above the cut, these are replaced by identities, so that the backbone takes the 
 this gives the same features is tried, too, because a network may do things between its modules.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError, did_you_mean, first_line, listing
+from ccp_dml.foundation.modes import inference
 
 TRIAL_SIDE = 64  # pixels of the trial image, for backbones that do not name a size of their own
 FeaturePrecision = Literal["half", "single"]
@@ -120,7 +119,7 @@ def _called_modules(backbone: nn.Module) -> list[tuple[str, str, int]]:
 
             handles += [module.register_forward_pre_hook(begin), module.register_forward_hook(end)]
     try:
-        with _in_inference_mode(backbone):
+        with torch.no_grad(), inference(backbone):
             backbone(_trial_image(backbone))
     except Exception as error:  # whatever a network of anybody's says about an image of a size that it does not take
         side = " x ".join(map(str, _trial_size(backbone)))
@@ -180,7 +179,7 @@ def _try_out(backbone: nn.Module, cut: Cut, stage: str) -> None:
     """Raise unless the part above, fed with the maps of the part below, gives the backbone's own features."""
     image, above = _trial_image(backbone), deepcopy(backbone)
     keep_above(above, cut)
-    with _in_inference_mode(backbone):
+    with torch.no_grad(), inference(backbone):
         whole, maps = backbone(image), maps_at(backbone, cut, image)
         above.eval()
         try:
@@ -202,15 +201,3 @@ def _trial_image(backbone: nn.Module) -> Tensor:
 def _trial_size(backbone: nn.Module) -> tuple[int, int]:
     size: tuple[int, int] = getattr(backbone, "native_size", (TRIAL_SIDE, TRIAL_SIDE))
     return size
-
-
-@contextmanager
-def _in_inference_mode(backbone: nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in backbone.modules()}
-    backbone.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training

@@ -1,14 +1,13 @@
 """Any network of timm, by name, with the input normalisation its weights were trained with."""
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ccp_dml.errors import UserError
+from ccp_dml.foundation.modes import inference, quiet
 from ccp_dml.models.embedder import InputNormalisation
 
 
@@ -84,28 +83,13 @@ def _settings(network: nn.Module) -> dict[str, Any]:
 def _on_black_image(network: nn.Module, forward: Callable[[Tensor], Tensor]) -> Tensor:
     """Feed a black image: timm's networks state their width and layout in too many ways to rely on any."""
     image = torch.zeros(1, *_settings(network)["input_size"])
-    network.eval()
-    with torch.no_grad():
-        output = forward(image)
-    network.train()
-    return output
-
-
-@contextmanager
-def _quiet_hub() -> Iterator[None]:
-    """Keep the hub's library from printing each of its retries: what comes of them is said in one sentence."""
-    logger = logging.getLogger("huggingface_hub")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    with torch.no_grad(), inference(network):
+        return forward(image)
 
 
 def _download(name: str, global_pool: str | None) -> nn.Module:
     try:
-        with _quiet_hub():
+        with quiet("huggingface_hub"):  # it prints each of its retries: what comes of them is said in one sentence
             return _create(name, global_pool, pretrained=True)
     except Exception as error:  # the network is known to build: whatever fails here, in any library, is the fetching
         reason = str(error).strip().splitlines()

@@ -200,11 +200,7 @@ def shared_by_halves(halves: DataHalves) -> list[tuple[Path, Path]]:
 
 
 def _files(parts: Iterable[LabelledSet]) -> list[Path]:
-    found = []
-    for part in parts:
-        if isinstance(part.source, ImageFiles):
-            found += [part.source.paths[position] for position in part.positions.tolist()]
-    return found
+    return [path for part in parts if isinstance(part.source, ImageFiles) for path, _ in _named(part)]
 
 
 def _grouped(paths: Sequence[Path], key: Callable[[Path], object]) -> list[list[Path]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ccp_dml.data.files.class_folders import find_class_folders, leading_number, places
 from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, list_folders
+from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, half_of, list_folders
 from ccp_dml.data.published.published_set import Published, not_found, survey_of
 from ccp_dml.errors import UserError
 
@@ -34,12 +34,12 @@ def read_cars196(root: Path) -> Inventory:
         raise not_found(root, TITLE, LAYOUT)
     base, folders = found
     names, counts = dict(enumerate(official_names(), start=1)), _published_counts(root)
-    return Inventory(base, list_folders(folders, _split), names, counts, "" if counts else COUNTS_MISSING)
+    return Inventory(base, list_folders(folders, TRAIN_CLASSES), names, counts, "" if counts else COUNTS_MISSING)
 
 
 def _from_annotations(base: Path) -> Inventory:
     listed, class_names = _read_annotations(base / ANNOTATIONS)
-    entries = (ListedImage(base / path, number, _split(number)) for path, number in listed)
+    entries = (ListedImage(base / path, number, half_of(number, TRAIN_CLASSES)) for path, number in listed)
     return Inventory(base, tuple(entries), class_names)
 
 
@@ -87,10 +87,6 @@ def _numbers() -> dict[str, int]:
 
 def _letters(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
-
-
-def _split(number: int) -> str:
-    return "train" if number <= TRAIN_CLASSES else "test"
 
 
 CARS196 = Published(

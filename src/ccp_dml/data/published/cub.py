@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ccp_dml.data.files.class_folders import find_class_folders, leading_number, places
 from ccp_dml.data.published.downloads import RemoteFile
-from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, list_folders, read_rows
+from ccp_dml.data.published.inventory import Inventory, ListedImage, SplitSize, half_of, list_folders, read_rows
 from ccp_dml.data.published.published_set import Published, not_found, survey_of
 from ccp_dml.errors import UserError
 
@@ -45,7 +45,7 @@ def read_cub(root: Path) -> Inventory:
         raise not_found(root, TITLE, LAYOUT)
     base, folders = found
     names = {number: folder.name for number, folder in folders}
-    return Inventory(base, list_folders(folders, _split), names, published_counts())
+    return Inventory(base, list_folders(folders, TRAIN_CLASSES), names, published_counts())
 
 
 def _from_lists(base: Path) -> Inventory:
@@ -59,7 +59,7 @@ def _from_lists(base: Path) -> Inventory:
     except KeyError as error:
         raise UserError(f"the lists {', '.join(LISTS)} in {base} do not fit together: no entry for {error}") from None
     entries = (
-        ListedImage(base / "images" / path, number, _split(number))
+        ListedImage(base / "images" / path, number, half_of(number, TRAIN_CLASSES))
         for number, (_, path) in zip(numbers, images, strict=True)
     )
     return Inventory(base, tuple(entries), known)
@@ -73,10 +73,6 @@ def published_counts() -> dict[int, int]:
 
 def _class_number(name: str) -> int | None:
     return leading_number(name, CLASSES)
-
-
-def _split(number: int) -> str:
-    return "train" if number <= TRAIN_CLASSES else "test"
 
 
 CUB = Published(

@@ -56,10 +56,17 @@ class Inventory:
         return {split: SplitSize(classes[split], images[split]) for split in images}
 
 
-def list_folders(folders: Iterable[tuple[int, Path]], split_of: Callable[[int], str]) -> tuple[ListedImage, ...]:
-    """List the images of class folders (number of the class, folder); `split_of` tells the split of a class."""
+def half_of(number: int, train_classes: int) -> str:
+    """Tell which half a class is in where the first `train_classes` of the official numbers train."""
+    return "train" if number <= train_classes else "test"
+
+
+def list_folders(folders: Iterable[tuple[int, Path]], train_classes: int) -> tuple[ListedImage, ...]:
+    """List the images of class folders (number of the class, folder), of which the first `train_classes` train."""
     return tuple(
-        ListedImage(path, number, split_of(number)) for number, folder in folders for path in images_below(folder)
+        ListedImage(path, number, half_of(number, train_classes))
+        for number, folder in folders
+        for path in images_below(folder)
     )
 
 

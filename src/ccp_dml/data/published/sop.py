@@ -25,8 +25,7 @@ def read_sop(root: Path) -> Inventory:
     if (found := find_class_folders(root, _class_number)) is None:
         raise not_found(root, TITLE, LAYOUT)
     base, folders = found
-    entries = list_folders(folders, lambda number: "train" if number <= TRAIN_CLASSES else "test")
-    return Inventory(base, entries, {number: folder.name for number, folder in folders})
+    return Inventory(base, list_folders(folders, TRAIN_CLASSES), {number: folder.name for number, folder in folders})
 
 
 def _from_lists(base: Path) -> Inventory:
