@@ -24,7 +24,8 @@ METHODS = {
     "soft-triple": "SoftTriple",
     "hpl-pa": "HPL-PA",
 }
-"""Method recipe -> the paper's name. Of methods in two sizes it is the large one, as the recipes are."""
+"""Method recipe -> the paper's name. Of methods in two sizes it is the large one, as the recipes are; but SoftTriple on
+SOP and In-shop has the 4 centres of MLRC's tables ("S") here, and the conventional tables have the large one."""
 
 DATASETS = {"cub": "CUB", "cars196": "Cars196", "sop": "SOP", "inshop": "In-shop"}
 BACKBONES = {"bn_inception": "BN-Inception", "resnet50": "ResNet50"}

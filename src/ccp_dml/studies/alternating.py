@@ -6,7 +6,7 @@ from statistics import median
 
 from ccp_dml.config.recipes import ALONE, CCP, PROXY
 from ccp_dml.reports.figures.figure import BarGroup, Bars, Figure, Histogram, Panel
-from ccp_dml.reports.words import counted
+from ccp_dml.reports.words import counted, validated_on
 from ccp_dml.studies.request import StudyRequest
 from ccp_dml.studies.spread import at, curves_figure, in_paragraphs, mean_score, sd_score, variants_in_words
 from ccp_dml.studies.study import (
@@ -46,7 +46,7 @@ def scores_figure(request: StudyRequest, runs: Sequence[FinishedRun]) -> Figure:
     for style, (ending, label) in enumerate(VARIANTS.items()):
         of_losses = [at(runs, method=loss + ending) for loss in request.losses]
         groups.append(BarGroup(label, [mean_score(of) for of in of_losses], style, [sd_score(of) for of in of_losses]))
-    panel = Bars("Selected on validation classes", "loss", ON_UNSEEN, request.losses, groups)
+    panel = Bars(f"Selected on {validated_on(runs[0].folder)}", "loss", ON_UNSEEN, request.losses, groups)
     return Figure("scores", "Scores", "Bars: mean over repeats; lines on them: standard deviation.", [panel])
 
 

@@ -8,7 +8,7 @@ from ccp_dml.config.recipes import CCP
 from ccp_dml.evaluation import PairedDifference, paired_difference, spread
 from ccp_dml.reports.figures.figure import Figure, Line, Lines
 from ccp_dml.reports.sections.curves import mean_curve
-from ccp_dml.reports.words import difference_text
+from ccp_dml.reports.words import difference_text, validated_on
 from ccp_dml.studies.study import FinishedRun
 
 
@@ -72,5 +72,5 @@ def curves_figure(name: str, losses: Sequence[str], variants: Mapping[str, str],
             repeats = [run.folder for run in at(runs, method=loss + ending)]
             if repeats and (points := mean_curve(repeats)):
                 lines.append(Line(label, [step for step, _ in points], [score for _, score in points], style))
-        panels.append(Lines(f"{loss}: while training", "step", "MAP@R on validation classes (%)", lines))
-    return Figure(name, "Score curves", "Validation MAP@R at each evaluation, mean over repeats.", panels)
+        panels.append(Lines(f"{loss}: while training", "step", f"MAP@R on {validated_on(runs[0].folder)} (%)", lines))
+    return Figure(name, "Score curves", "MAP@R at each evaluation, mean over repeats.", panels)

@@ -207,3 +207,19 @@ def test_classes_that_trained_are_not_called_unseen(features, tmp_path, capsys):
     fewest = ("--set", "study.proxies_per_class=[2]", "--set", "study.pool_per_class=[2]")
     assert main(study("pool", features, tmp_path / "out", *fewest, "--json", steps=4)) == 0
     assert any("Some of the test classes also trained" in note for note in json.loads(capsys.readouterr().out)["notes"])
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_page_and_pictures_say_that_the_test_classes_selected(features, tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr("ccp_dml.reports.study.write_study_report", lambda _, report: written.append(report))
+    settings = [f"data.path={features}", "train.max_steps=8", "protocol.select_on=test", *QUICK]
+    settings.remove("protocol.folds=2")  # no training class validates
+    options = [part for setting in settings for part in ("--set", setting)]
+    assert main(["study", "alternating", "--data", "features", "--out", str(tmp_path / "out"), *options]) == 0
+    (report,) = written
+    assert any("protocol.select_on = 'test'" in note for note in report.notes)
+    assert {figure.note for figure in report.figures} == {"selected on the test classes themselves"}
+    figures = {figure.name: figure for figure in report.figures}
+    assert figures["scores"].panels[0].title == "Selected on test classes"
+    assert figures["curves"].panels[0].y_label == "MAP@R on test classes (%)"

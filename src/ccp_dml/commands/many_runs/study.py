@@ -116,7 +116,7 @@ def study(
         in_the_end = chosen.plan(request, folder)
         found = chosen.conclude(request, folder, in_the_end)
         if found is not None:
-            found = replace(found, notes=[*found.notes, *before_comparing([one.run for one in in_the_end.runs])])
+            found = with_what_to_know(found, [one.run for one in in_the_end.runs])
             write_study_report(folder, as_report(request, folder, chosen, found))
     if as_json:
         print_json(
@@ -140,21 +140,27 @@ def study(
     return None
 
 
-def before_comparing(runs: "Sequence[PlannedRun]") -> list[str]:
-    """Say what a reader must know of the runs before comparing them, whatever the study."""
+def with_what_to_know(found: "Conclusion", runs: "Sequence[PlannedRun]") -> "Conclusion":
+    """Add what a reader must know of the runs before comparing them, whatever the study.
+
+    That the test classes selected also stands on each picture, which may be shown without its page (D28).
+    """
     from ccp_dml.plans.plan import incomplete_data
     from ccp_dml.plans.rehearsal import runs_of_loss_alone
     from ccp_dml.records.run_folder import RunFolder, is_finished
-    from ccp_dml.reports.words import tests_on_trained
+    from ccp_dml.reports import words
 
     selected_on_test = any(run.config.protocol.select_on == "test" for run in runs)
     finished = [RunFolder.read(run.folder) for run in runs if is_finished(run.folder)]
-    return [
+    notes = [
+        *found.notes,
         *incomplete_data(runs),
         *runs_of_loss_alone(runs),
-        *([TRAINED_ON_TEST] if any(map(tests_on_trained, finished)) else []),
+        *([TRAINED_ON_TEST] if any(map(words.tests_on_trained, finished)) else []),
         *([SELECTED_ON_TEST] if selected_on_test else []),
     ]
+    small_print = words.SELECTED_ON_TEST.removeprefix("* ") if selected_on_test else ""
+    return replace(found, notes=notes, figures=[replace(one, note=small_print) for one in found.figures])
 
 
 def study_named(name: str) -> "Study":
