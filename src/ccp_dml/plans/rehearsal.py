@@ -63,8 +63,9 @@ def runs_of_loss_alone(runs: Sequence[PlannedRun]) -> list[str]:
     told: dict[str, list[str]] = {}
     for run in runs:
         case = Case(values_of(run.config))
-        if (advice := no_proxies(case) or no_memory(case)) is not None:
-            told.setdefault(advice.text, []).append(run.name)
+        if (found := no_proxies(case) or no_memory(case)) is not None:
+            text, _ = found
+            told.setdefault(text, []).append(run.name)
     return [f"{first}{f' and {len(others)} more' if others else ''}: {text}" for text, (first, *others) in told.items()]
 
 
