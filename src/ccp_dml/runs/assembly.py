@@ -204,19 +204,16 @@ class TrainingRun:
         self.network.load_state_dict(best)
 
     def embed_pool(self, problem: int) -> Tensor | Iterator[Tensor]:
-        """Embed freshly drawn, augmented images of every class, un-normalised: (C, b, D) (D8, D9).
+        """Embed freshly drawn, augmented images of every class, un-normalised (D8, D9), in chunks (c, b, D) of classes.
 
-        A pool too large for comfort comes in chunks of classes, unless all of it is needed at once: to share proxies
-        out among classes, or to share the work among processes. Where these share the proxies, each needs its own part.
+        Processes that share the proxies each need chunks of their own classes; others that share the work, all at once.
         """
+        assert self.proxies is not None
+        if self.processes.count > 1 and self.divided is None:
+            return self.pool.embed(self.wrapped_network, problem)
         dim, batch_size = self.config.model.embedding_dim, self.config.run.evaluation_batch
         at_once = classes_at_once(NUMBERS_OF_A_CHUNK, self.pool.size, dim, batch_size)
-        if self.divided is not None:
-            return self.pool.embed_in_chunks(self.wrapped_network, problem, at_once, self.divided.proxies.own)
-        needs_all = self.processes.count > 1 or (self.proxies is not None and self.proxies.slots is not None)
-        if needs_all or len(self.learned.class_names) <= at_once:
-            return self.pool.embed(self.wrapped_network, problem)
-        return self.pool.embed_in_chunks(self.wrapped_network, problem, at_once)
+        return self.pool.embed_in_chunks(self.wrapped_network, problem, at_once, self.proxies.own)
 
     def embed_rows(self, data: LabelledSet, rows: Tensor) -> Tensor:
         """Embed the images in `rows` (n,) of `data` as evaluations see them, normalised: (n, D)."""
