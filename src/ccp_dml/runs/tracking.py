@@ -40,9 +40,8 @@ class Log(Protocol):
 
 
 OpenFunction = Callable[[Path, int, dict[str, Any]], tuple[Log, bool]]
-"""Opens the log of a run: in its folder, at its step, with its settings by dotted key.
-
-It also tells whether the log goes on, and so holds what the run has logged before."""
+"""Opens the log of a run: in its folder, at its step, with its settings by dotted key. The flag tells whether the log
+goes on, so that it holds already what the run has logged before."""
 
 
 def require_logger(name: LoggerName) -> None:
