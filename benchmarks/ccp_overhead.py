@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 from side_by_side import Claim, compare, main
 from torch import Tensor, nn
 
-from ccp_dml.config.schema import OptimConfig
+from ccp_dml.config.schema import Config
 from ccp_dml.functional.retrieval import RetrievalScores
 from ccp_dml.losses import ContrastiveLoss
 from ccp_dml.models.backbones import create_backbone
@@ -60,7 +60,7 @@ def trainer(backbone: str, batch: tuple[Tensor, Tensor], classes: int, per_class
     if pull is not None:
         pull.move_anchor(snapshot(network))
     fabric = Fabric(accelerator="cpu", devices=1)
-    network, optimizer = fabric.setup(network, build_optimizer(OptimConfig(), network, objective))
+    network, optimizer = fabric.setup(network, build_optimizer(Config(), network, objective))
     network.train()
     return Trainer(
         fabric,

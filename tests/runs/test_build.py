@@ -47,18 +47,18 @@ def test_proxies_of_a_loss_are_built_for_the_data_and_owned_by_the_optimiser(nam
     (proxies,) = [value for value in objective.parameters() if value.requires_grad]
     assert proxies.numel() % (10 * 6) == 0
     network = torch.nn.Linear(3, 6)
-    optimizer = build_optimizer(settings.optim, network, objective)
+    optimizer = build_optimizer(settings, network, objective)
     refuse_orphans(network, objective, optimizer)
     (rate,) = [group["lr"] for group in optimizer.param_groups if any(value is proxies for value in group["params"])]
     assert rate == pytest.approx(1.0)
     assert any(value is proxies for value in optimizer.param_groups[1]["params"])
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_gradients_of_a_scaled_loss_can_be_unscaled_before_they_are_clipped(scaled):
+@pytest.mark.parametrize(("precision", "scaled"), [("32-true", False), ("bf16-mixed", False), ("16-mixed", True)])
+def test_gradients_of_a_scaled_loss_can_be_unscaled_before_they_are_clipped(precision, scaled):
     """A fused optimiser insists on doing it by itself, when it is too late."""
     network, objective = torch.nn.Linear(3, 6), torch.nn.Identity()
-    optimizer = build_optimizer(config().optim, network, objective, scaled_gradients=scaled)
+    optimizer = build_optimizer(config(f"run.precision={precision}"), network, objective)
     assert getattr(optimizer, "_step_supports_amp_scaling", False) is not scaled
 
 

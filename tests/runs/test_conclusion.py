@@ -103,11 +103,6 @@ def points(rows, labels):
     return MapPoints(torch.zeros(len(rows), 2), torch.tensor(labels), torch.tensor(rows), ("a", "b"))
 
 
-def test_a_run_without_maps_has_no_pictures(tmp_path):
-    data = items(torch.tensor([0, 1]))
-    assert build_map_pictures(tmp_path, data, data) is None
-
-
 def test_rows_of_the_first_map_are_named_and_drawn_class_by_class(tmp_path):
     train, validation = items(torch.tensor([0, 0, 1, 1])), items(torch.tensor([0, 1]), has_pictures=False)
     write_problem(tmp_path, ProblemMap(1, points([3, 1], [1, 0]), points([0], [0]), None, None))

@@ -148,4 +148,4 @@ def test_staleness_needs_images_that_are_no_proxies(features):
     refuse_staleness_without_radius(settings(images - 1), images)
     refuse_staleness_without_radius(settings(images).model_copy(update={"data": DataConfig(name="folder")}), images)
     with pytest.raises(UserError, match=rf"no class has more than {images} images, which never vary, and ccp\.proxies"):
-        refuse_untrainable(settings(images), halves)
+        refuse_untrainable(settings(images), halves.train)

@@ -97,9 +97,9 @@ def test_processes_without_gradients_by_rows_count_their_rows_as_touched_by_the_
 
 def test_only_shared_proxies_are_joined():
     whole, proxies = objective()
-    optimizer = build_optimizer(resolve(["features", "c2-ccp"], []).config.optim, torch.nn.Linear(2, 2), whole)
+    optimizer = build_optimizer(resolve(["features", "c2-ccp"], []).config, torch.nn.Linear(2, 2), whole)
     assert divided_state(proxies, optimizer) is None
     assert divided_state(None, optimizer) is None
     part, proxies = objective(DIVIDED, processes=OneOf(1, 2))
-    optimizer = build_optimizer(resolve(["features", "c2-ccp"], []).config.optim, torch.nn.Linear(2, 2), part)
+    optimizer = build_optimizer(resolve(["features", "c2-ccp"], []).config, torch.nn.Linear(2, 2), part)
     assert divided_state(proxies, optimizer).parameter == 2

@@ -21,7 +21,6 @@ from ccp_dml.runs.scoring import (
     embed_test,
     evaluate_runs,
     load_network,
-    pass_features_through,
     refuse_different_data,
     repeated_trainings,
     score_embeddings,
@@ -167,14 +166,3 @@ def test_a_bare_backbone_is_scored_by_its_features(photos, backbone_weights):
     expected = score_embeddings(EmbeddedTest((features, test.labels), None), config.protocol.recall_at)
     assert found["map_at_r"] == pytest.approx(expected["map_at_r"])
     assert list(found["runs"]) == ["raw small_cnn"]
-
-
-def test_features_pass_a_network_unchanged():
-    config = resolve(
-        ["folder", "c2"], ["model.backbone=small_cnn", "model.embedding_dim=5", "model.normalise=l2"]
-    ).config
-    network = build_network(config.model, None, 0).eval()
-    images = torch.rand(2, 3, 32, 32)
-    pass_features_through(network)
-    with torch.no_grad():
-        assert torch.allclose(network(images), F.normalize(network.features(images), dim=1))

@@ -99,17 +99,12 @@ def tensorboard(folder):
     return found, events.summary_metadata
 
 
-def test_tensorboard_holds_every_line_and_the_test_scores(features, tmp_path):
-    run(settings(features, "tensorboard"), tmp_path / "run")
-    found, _ = tensorboard(tmp_path / "run")
-    assert found["best_map_at_r"].pop(0) == (0, 0.0)  # by which TensorBoard compares settings
-    assert_logged(found, tmp_path / "run")
-
-
-def test_tensorboard_knows_the_settings(features, tmp_path):
+def test_tensorboard_holds_settings_every_line_and_the_test_scores(features, tmp_path):
     config = settings(features, "tensorboard")
     run(config, tmp_path / "run")
-    _, metadata = tensorboard(tmp_path / "run")
+    found, metadata = tensorboard(tmp_path / "run")
+    assert found["best_map_at_r"].pop(0) == (0, 0.0)  # by which TensorBoard compares settings
+    assert_logged(found, tmp_path / "run")
     plugin = pytest.importorskip("tensorboard.plugins.hparams.plugin_data_pb2")
     content = metadata["_hparams_/session_start_info"].plugin_data.content
     logged = plugin.HParamsPluginData.FromString(content).session_start_info.hparams
@@ -335,7 +330,7 @@ def test_everything_a_run_tells_reaches_the_watcher_behind():
         def save(self): ...
 
     heard = []
-    logging = LoggingWatcher(Noting(), SimpleNamespace(folder=None), lambda *_: tracking.OpenLog(Deaf(), True))
+    logging = LoggingWatcher(Noting(), SimpleNamespace(folder=None), lambda *_: (Deaf(), True))
     logging.opened = Deaf()
     arguments = {
         "config": Config(),

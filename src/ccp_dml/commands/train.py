@@ -25,7 +25,8 @@ from ccp_dml.errors import NonFiniteError, UserError
 
 if TYPE_CHECKING:
     from ccp_dml.foundation.process_group import Processes
-    from ccp_dml.runs.start import LoadData, WantedRun
+    from ccp_dml.runs.datasets import LoadData
+    from ccp_dml.runs.start import WantedRun
 
 SECONDS_FOR_LOADERS = 10.0
 """The processes that load images hold a killed run's lock until they notice that they are alone."""

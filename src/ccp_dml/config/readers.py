@@ -97,15 +97,13 @@ READERS: dict[str, Reader] = {
             "folder",
         ),
     ),
-    "model.cache_features": Reader(
-        "model",
-        lambda config: config.model.is_frozen,
-        "only a frozen backbone's features are kept; add the recipe frozen",
-    ),
-    "model.feature_precision": Reader(
-        "model",
-        lambda config: config.model.is_frozen,
-        "only a frozen backbone's features are rounded; add the recipe frozen",
+    **read_by(
+        "model.cache_features model.feature_precision",
+        Reader(
+            "model",
+            lambda config: config.model.is_frozen,
+            "only a frozen backbone's features are kept; add the recipe frozen",
+        ),
     ),
     "train.warm_up_epochs": Reader(
         "model",

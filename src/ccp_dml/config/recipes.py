@@ -122,9 +122,9 @@ def refuse_disorder(recipes: Sequence[str]) -> None:
             f"{VECTORS} {mode}: a mode says how much of an image network learns, and ready-made vectors have none; "
             f"leave out {mode}."
         )
-    places = [list(ORDER).index(kinds[name]) for name in known]
-    if places != sorted(places):
-        right = iter(sorted(known, key=lambda name: list(ORDER).index(kinds[name])))
+    ordered = sorted(known, key=lambda name: list(ORDER).index(kinds[name]))
+    if known != ordered:
+        right = iter(ordered)
         order = " ".join(next(right) if name in kinds else name for name in names)
         raise UserError(
             f"{' '.join(names)}: the order is {', '.join(ORDER.values())}, because later recipes override earlier "

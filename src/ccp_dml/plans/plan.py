@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ccp_dml.config.layers import SETTING, differing, parse_settings, resolve, values_of
+from ccp_dml.config.layers import SETTING, parse_settings, resolve
 from ccp_dml.config.readers import CHOSEN_WITH, READERS, reads, refuse_unread
 from ccp_dml.config.recipes import recipe_layers, refuse_disorder, shipped_recipes
 from ccp_dml.config.schema import Config
 from ccp_dml.errors import UserError
 from ccp_dml.records import layout
-from ccp_dml.records.code_copies import GROUPS, same_class
 from ccp_dml.records.documents import read_json
 from ccp_dml.records.evaluation_log import EvaluationLog
 from ccp_dml.records.logbook import Logbook
@@ -131,10 +130,7 @@ def refuse_other_settings(runs: Sequence[PlannedRun]) -> None:
     """
     for run, logbook in begun(runs):
         logbook.refuse_other_code(run.config)
-        before, after = values_of(logbook.config()), values_of(run.config)
-        for key, old, new in differing(before, after, but_for=HOW_IT_RUNS | WHERE_DATA_ARE):
-            if key in GROUPS and same_class(old, new):
-                continue
+        for key, old, new in logbook.other_settings(run.config, may_differ=HOW_IT_RUNS | WHERE_DATA_ARE):
             raise UserError(
                 f"{run.folder} was trained with {key} = {old!r}, not {new!r}; delete it to train it anew, or give "
                 "--out another folder."

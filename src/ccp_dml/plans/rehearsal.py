@@ -1,14 +1,13 @@
 """Check every run of a plan before the first step: a mistake should not surface after hours, run after run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ccp_dml.config.layers import values_of
-from ccp_dml.config.schema import DataConfig, ModelConfig
-from ccp_dml.data.labelled import DataHalves
+from ccp_dml.config.schema import ModelConfig
 from ccp_dml.plans.plan import PlannedRun, begun
 from ccp_dml.reports.advice import Case, no_memory, no_proxies
 from ccp_dml.runs.build import build_network, weights_note
-from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on, remember_last
+from ccp_dml.runs.datasets import LoadData, build_data, classes_to_learn_and_to_select_on, remember_last
 from ccp_dml.runs.devices import build_fabric
 from ccp_dml.runs.frozen import FrozenFeatures, trained_part
 from ccp_dml.runs.tracking import require_logger
@@ -37,7 +36,7 @@ def rehearse(runs: Sequence[PlannedRun], watcher: Watcher | None = None) -> list
     return notes
 
 
-def check(runs: Sequence[PlannedRun], load_data: Callable[[DataConfig], DataHalves] | None = None) -> list[str]:
+def check(runs: Sequence[PlannedRun], load_data: LoadData | None = None) -> list[str]:
     """Find out without downloads and without a pass through a network whether the runs can start; return notes.
 
     Raises the UserError of the first run whose data, weights, loss, device or logger is not there or does not fit.
@@ -51,7 +50,8 @@ def check(runs: Sequence[PlannedRun], load_data: Callable[[DataConfig], DataHalv
         build_fabric(config.run.device, config.run.precision_outside_training)
         halves = load_data(config.data)
         notes += [note for note in (*halves.notes, weights_note(config.model)) if note and note not in notes]
-        refuse_untrainable(config, halves)
+        learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)
+        refuse_untrainable(config, learned)
         if config.model.weights is not None and config.model not in tried:
             build_network(config.model, halves.train, config.run.seed)
             tried.add(config.model)
@@ -63,8 +63,9 @@ def runs_of_loss_alone(runs: Sequence[PlannedRun]) -> list[str]:
     told: dict[str, list[str]] = {}
     for run in runs:
         case = Case(values_of(run.config))
-        if (advice := no_proxies(case) or no_memory(case)) is not None:
-            told.setdefault(advice.text, []).append(run.name)
+        if (found := no_proxies(case) or no_memory(case)) is not None:
+            text, _ = found
+            told.setdefault(text, []).append(run.name)
     return [f"{first}{f' and {len(others)} more' if others else ''}: {text}" for text, (first, *others) in told.items()]
 
 

@@ -1,7 +1,7 @@
 """Write the folder of one run: open it or resume it, log evaluations, keep checkpoint and best weights, finish it."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ccp_dml.errors import UserError
 from ccp_dml.foundation.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from ccp_dml.foundation.digests import digest
 from ccp_dml.foundation.environment import environment
-from ccp_dml.foundation.files import as_json, from_json, write_json, write_text
+from ccp_dml.foundation.files import as_json, write_json, write_text
 from ccp_dml.foundation.seals import DamagedError, check_safetensors
 from ccp_dml.records import code_copies, layout
 from ccp_dml.records.documents import forget_checksums, read_json, write_checksums
@@ -109,15 +109,12 @@ class Logbook:
     def _go_on(self, step: int) -> None:
         """Drop what the resumed run will write again: lines after its checkpoint, the result of fewer steps."""
         self.evaluations.forget_after(step, self.log_digest)
-        before = values_of(self.config())
         forget_checksums(self.folder)
         if self.new_config is not None:
-            after = values_of(self.new_config)
-            if any(True for _ in differing(before, after, but_for=HOW_IT_RUNS | WHERE_FILES_ARE)):
+            if any(self.other_settings(self.new_config, may_differ=HOW_IT_RUNS | WHERE_FILES_ARE)):
                 self.result_file.unlink(missing_ok=True)  # else the longer run would look finished when it is killed
             if self.new_command is not None:  # the first one would repeat a shorter run
-                found = read_json(self.environment_file) or {}
-                write_json(self.environment_file, {**found, "command": shlex.join(self.new_command)})
+                write_json(self.environment_file, {**self._began_with(), "command": shlex.join(self.new_command)})
             write_text(self.config_file, tomli_w.dumps(self.new_config.as_tables()))
 
     def pin_backbone(self, digest: str | None) -> None:
@@ -131,7 +128,7 @@ class Logbook:
 
         Training needs them until there is a checkpoint, and the score of the raw backbone needs them at the end.
         """
-        if self.new_run is not None or FIRST_WEIGHTS in (read_json(self.environment_file) or {}):
+        if self.new_run is not None or FIRST_WEIGHTS in self._began_with():
             self._pin(FIRST_WEIGHTS, digest, "The pretrained weights", "restore the file that model.weights names")
         elif self.new_config is not None and self.new_config.model.weights != self.config().model.weights:
             self.notes.append(
@@ -160,19 +157,22 @@ class Logbook:
 
     def _pinned(self, name: str) -> str:
         """Read a digest that was recorded when the run began."""
-        try:
-            recorded: str = from_json(self.environment_file.read_text(encoding="utf-8"))[name]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        found = self._began_with()
+        if name not in found:
             raise UserError(
-                f"{self.environment_file} cannot tell what the run began with ({type(error).__name__}: {error}); "
-                "restore the file, use the version of ccp-dml that began the run, or start another run."
-            ) from None
-        return recorded
+                f"{self.environment_file} cannot tell what the run began with ({name} is missing); restore the file, "
+                "use the version of ccp-dml that began the run, or start another run."
+            )
+        return str(found[name])
+
+    def _began_with(self) -> dict[str, Any]:
+        """Read what was recorded when the run began; empty where the file is gone."""
+        return read_json(self.environment_file) or {}
 
     def config(self) -> Config:
         """Read the configuration that the run was started with; raise if it was changed since."""
         config = resolve([str(self.config_file)]).config
-        began_with = (read_json(self.environment_file) or {}).get(SETTINGS)  # older versions did not record it
+        began_with = self._began_with().get(SETTINGS)  # older versions did not record it
         if began_with not in (None, settings_digest(config)):
             raise UserError(
                 f"{self.config_file} is not what the run began with: settings of its training have changed; restore "
@@ -190,33 +190,29 @@ class Logbook:
         if config != self.config():  # not when a command that changed something is repeated
             refuse_unread([config], {key: f"{SETTING}{key}" for key in parse_settings(settings)})
             self.refuse_other_settings(config)
-            began_with = shlex.split((read_json(self.environment_file) or {}).get("command", ""))
+            began_with = shlex.split(self._began_with().get("command", ""))
             self.new_config = config
             self.new_command = [*began_with, *(part for one in settings for part in ("--set", one))]
-        resumed = self.with_code(config, tuple(code_copies.GROUPS), trust_code=trust_code)
+        resumed = self._with_code(config, code_copies.GROUPS, trust_code)
         code_copies.refuse_changed_code(self.folder, config, self.code_digests(), if_there=True)
         return resumed
 
-    def with_code(self, config: Config, keys: Sequence[str], *, trust_code: bool) -> Config:
-        """Let `keys` of the configuration name the copies of the user's own code; see `code_copies.with_copies`."""
-        if not code_copies.code_of(config, keys):
-            return config
+    def _with_code(self, config: Config, keys: Collection[str], trust_code: bool) -> Config:
         return code_copies.with_copies(self.folder, config, self.code_digests(), keys, trust_code=trust_code)
 
     def code_digests(self) -> dict[str, str]:
         """Read the digests of the user's own code that the run began with."""
-        return (read_json(self.environment_file) or {}).get(CODE) or {}
+        return self._began_with().get(CODE) or {}
 
     def refuse_other_code(self, wanted: Config) -> None:
         """Raise if `wanted` names code that is not the code that the run began with."""
-        if code_copies.code_of(wanted):
-            code_copies.refuse_changed_code(self.folder, wanted, self.code_digests())
+        code_copies.refuse_changed_code(self.folder, wanted, self.code_digests())
 
     def config_here(self, settings: Sequence[str], code: Sequence[str] = (), *, trust_code: bool = False) -> Config:
         """Read the configuration for scoring the run here.
 
         `settings` may tell where files are and how to compute, and nothing else. `code` are the keys whose code will be
-        run, if they name any: with `trust_code` only, see `with_code`.
+        run, if they name any: with `trust_code` only, see `code_copies.with_copies`.
         """
         for key in parse_settings(settings):
             if key not in MAY_DIFFER_IN_SCORING:
@@ -225,7 +221,7 @@ class Logbook:
                     f"compute and what to score may be set: {', '.join(sorted(MAY_DIFFER_IN_SCORING))}."
                 )
         self.config()
-        return self.with_code(resolve([str(self.config_file)], settings).config, code, trust_code=trust_code)
+        return self._with_code(resolve([str(self.config_file)], settings).config, code, trust_code)
 
     def continue_with(self, wanted: Config, command: Sequence[str] | None = None) -> Config:
         """Resume with the configuration `wanted`; raise if the run would have computed something else under it.
@@ -239,12 +235,8 @@ class Logbook:
 
     def refuse_other_settings(self, wanted: Config) -> None:
         """Raise if `wanted` differs from what the run began with in a setting that a resumed run may not change."""
-        before, after = values_of(self.config()), values_of(wanted)
         files = WHERE_FILES_ARE if self._tells_weights(wanted) else WHERE_DATA_ARE
-        changes = differing(before, after, but_for=MAY_CHANGE | files)
-        for key, old, new in sorted(changes, key=lambda change: change[0] not in WHAT_IS_TRAINED):
-            if key in code_copies.GROUPS and code_copies.same_class(old, new):
-                continue  # the file has moved
+        for key, old, new in self.other_settings(wanted, may_differ=MAY_CHANGE | files):
             if key == "model.weights" and old is not None and new is not None:
                 raise UserError(
                     f"{self.folder} was started with {key} = {old!r}, and has neither a checkpoint nor a record of "
@@ -255,6 +247,16 @@ class Logbook:
                 "--resume and --out), or start another run."
             )
 
+    def other_settings(self, wanted: Config, may_differ: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the keys that `wanted` sets otherwise than the run, with both values; what is trained comes first.
+
+        The file of a user's own code may have moved: `refuse_other_code` compares what it holds.
+        """
+        changes = differing(values_of(self.config()), values_of(wanted), but_for=may_differ)
+        for key, old, new in sorted(changes, key=lambda change: change[0] not in WHAT_IS_TRAINED):
+            if key not in code_copies.GROUPS or not code_copies.same_class(old, new):
+                yield key, old, new
+
     def _tells_weights(self, wanted: Config) -> bool:
         """Tell whether the file of pretrained weights may have moved.
 
@@ -264,8 +266,8 @@ class Logbook:
             return True  # `pin_backbone` compares all of them
         if wanted.model.weights is None or self.config().model.weights is None:
             return False
-        is_recorded = FIRST_WEIGHTS in (read_json(self.environment_file) or {})
-        return is_recorded or self.checkpoint_file.exists() or self.previous_checkpoint_file.exists()
+        has_checkpoint = self.checkpoint_file.exists() or self.previous_checkpoint_file.exists()
+        return has_checkpoint or FIRST_WEIGHTS in self._began_with()
 
     def require_ownership(self) -> None:
         """Raise if the run was given to another machine meanwhile: nothing may be written any more."""

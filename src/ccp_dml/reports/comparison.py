@@ -15,16 +15,26 @@ from ccp_dml.reports.words import data_text, difference_text, setting, winner_te
 
 NOT_THE_METHOD = HOW_IT_RUNS | WHERE_FILES_ARE | {"run.seed", "protocol.fold", "run.map_points"}
 
+DECISIVE = "map_at_r"
+"""The score by which methods win."""
+
 
 @dataclass(frozen=True)
 class ComparedScore:
     """One score of one run beside the same score of the others; scores are fractions."""
 
     value: float | None
-    is_best: bool  # of the runs that were tested on the first run's data
-    is_bold: bool  # the best, and its method is better than every other by more than chance explains
-    gain: float | None  # over the first method's run of equal fold and seed; None where there is none but this run
-    relative_gain: float | None  # the gain as a share of that run's score
+    before: float | None = None  # of the first method's run of equal fold and seed, unless that is this run
+    is_best: bool = False  # of the runs that were tested on the first run's data
+    is_bold: bool = False  # the best, and its method is better than every other by more than chance explains
+
+    @property
+    def gain(self) -> float | None:
+        return None if self.value is None or self.before is None else self.value - self.before
+
+    @property
+    def relative_gain(self) -> float | None:
+        return self.gain / self.before if self.gain is not None and self.before else None
 
     def gain_text(self) -> str:
         """Write the gain, for example "+10.1 points (+29.9 %)"; empty where there is nothing to compare with."""
@@ -46,31 +56,26 @@ class ComparedRun:
 
 def compare(runs: Sequence[RunFolder]) -> list[ComparedRun]:
     """Compare the test scores of all runs with those of the first method."""
-    values = {key: [run.score("test", key) for run in runs] for key in SCORE_TITLES}
-    halves = halves_of(runs)
-    methods = group_by_method(runs)
-    clear = {
-        key: {place for method in methods if is_clearly_best(method, methods, key) for place in method.places}
-        for key in SCORE_TITLES
-    }
+    methods, halves = group_by_method(runs), halves_of(runs)
+    comparable = [place for place, half in enumerate(halves) if half == halves[0]]
     partners = {(pair_of(runs[place]), runs[place].selected_on_test): place for place in reversed(methods[0].places)}
+
+    def compared(key: str) -> list[ComparedScore]:
+        values = [run.score("test", key) for run in runs]
+        known = [value for place in comparable if (value := values[place]) is not None]
+        clear = {place for method in methods if is_clearly_best(method, methods, key) for place in method.places}
+        scores = [ComparedScore(value) for value in values]
+        for place in comparable:
+            partner = partners.get((pair_of(runs[place]), runs[place].selected_on_test), place)
+            before = None if partner == place else values[partner]
+            is_best = len(known) > 1 and values[place] == max(known)
+            scores[place] = ComparedScore(values[place], before, is_best, is_best and place in clear)
+        return scores
+
+    scores = {key: compared(key) for key in SCORE_TITLES}
     return [
-        ComparedRun(
-            run=run,
-            label=label,
-            scores={
-                key: _compared(
-                    values[key],
-                    halves,
-                    position,
-                    partners.get((pair_of(run), run.selected_on_test)),
-                    position in clear[key],
-                )
-                for key in SCORE_TITLES
-            },
-            is_marked=run.selected_on_test,
-        )
-        for position, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True))
+        ComparedRun(run, label, {key: of_all[place] for key, of_all in scores.items()}, run.selected_on_test)
+        for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True))
     ]
 
 
@@ -226,52 +231,33 @@ def is_clearly_best(method: Method, methods: Sequence[Method], key: str) -> bool
 
 def verdicts(runs: Sequence[RunFolder]) -> list[str]:
     """Say of each method what MAP@R it has over the first, in runs of equal fold and seed."""
-    key = "map_at_r"
     baseline, *others = group_by_method(runs)
     found = []
     for method in others:
-        what = f"{method.label} against {baseline.label}, {SCORE_TITLES[key]}"
-        difference = difference_between(method, baseline, key)
+        what = f"{method.label} against {baseline.label}, {SCORE_TITLES[DECISIVE]}"
+        difference = difference_between(method, baseline, DECISIVE)
         if difference is not None:
             found.append(f"{what}: {difference_text(difference)}.")
-        elif method.scores(key) and baseline.scores(key):
+        elif method.scores(DECISIVE) and baseline.scores(DECISIVE):
             reason = why_no_pairs(method, baseline) or "no runs of equal fold and seed"
             found.append(f"{what}: {reason}, so that nothing can be compared in pairs.")
     return found
 
 
-def winner(runs: Sequence[RunFolder], key: str = "map_at_r") -> str | None:
+def winner(runs: Sequence[RunFolder]) -> str | None:
     """Say which of at least three methods wins, or that none does; of two, `verdicts` says all.
 
     None where methods lack runs that others have, which may be the easy ones.
     """
-    methods = {method.label: method for method in group_by_method(runs) if method.scores(key)}
-    scores = {label: method.scores(key) for label, method in methods.items()}
+    methods = {method.label: method for method in group_by_method(runs) if method.scores(DECISIVE)}
+    scores = {label: method.scores(DECISIVE) for label, method in methods.items()}
     first = next(iter(methods.values()), None)
     is_fair = all(
-        why_no_pairs(method, first) is None and method.scores(key).keys() == first.scores(key).keys()
+        why_no_pairs(method, first) is None and method.scores(DECISIVE).keys() == first.scores(DECISIVE).keys()
         for method in methods.values()
         if first is not None
     )
     if len(methods) < 3 or not is_fair:
         return None
     best = max(scores, key=lambda label: mean(scores[label].values()))
-    return winner_text(best, lead_over(best, scores), SCORE_TITLES[key])
-
-
-def _compared(
-    values: Sequence[float | None], halves: Sequence[int], position: int, partner: int | None, is_clear: bool
-) -> ComparedScore:
-    value = values[position]
-    if halves[position] != halves[0]:
-        return ComparedScore(value, is_best=False, is_bold=False, gain=None, relative_gain=None)
-    known = [other for other, half in zip(values, halves, strict=True) if other is not None and half == halves[0]]
-    before = None if partner in (None, position) else values[partner]
-    gain = None if value is None or before is None else value - before
-    return ComparedScore(
-        value=value,
-        is_best=(is_best := len(known) > 1 and value == max(known)),
-        is_bold=is_best and is_clear,
-        gain=gain,
-        relative_gain=gain / before if gain is not None and before else None,
-    )
+    return winner_text(best, lead_over(best, scores), SCORE_TITLES[DECISIVE])

@@ -31,20 +31,14 @@ from ccp_dml.projections import IterativeProjections, ProximalPull
 from ccp_dml.proxies import NUMBERS_OF_A_CHUNK, classes_at_once, pool_size
 from ccp_dml.records.logbook import Logbook
 from ccp_dml.reports.advice import Advice, Case, advise
-from ccp_dml.runs.build import (
-    build_objective,
-    build_optimizer,
-    compile_backbone,
-    decayed_parameters,
-    refuse_odd_loss,
-)
+from ccp_dml.runs.build import build_objective, build_optimizer, compile_backbone, refuse_odd_loss
 from ccp_dml.runs.devices import refuse_or_synchronise_batch_norm
 from ccp_dml.runs.illustrations.problem_recorder import ProblemRecorder
 from ccp_dml.runs.many_proxies import divided_state, files_for_proxies
 from ccp_dml.runs.pool import TrainingPool
 from ccp_dml.runs.scoring import as_row
 from ccp_dml.runs.watcher import Watcher
-from ccp_dml.trainer import Evaluation, Trainer
+from ccp_dml.trainer import Evaluation, Trainer, decaying_parameters
 
 
 class TrainingRun:
@@ -77,8 +71,6 @@ class TrainingRun:
         self.config, self.network, self.learned, self.validation = config, network, learned, validation
         self.logbook, self.watcher, self.processes = logbook, watcher, processes
         self.saved = monotonic()  # when the last checkpoint was written
-        self.rows: list[dict[str, Any]] = []  # of the evaluations so far; that of step 0 is apart
-        self.start_row: dict[str, Any] | None = None
         self.advice_told: set[str] = set()
         self.workers = loader_processes(config.run.workers, learned.source, processes.local_count)
         seed, ccp, train = config.run.seed, config.ccp, config.train
@@ -104,11 +96,8 @@ class TrainingRun:
         )
         objective, self.proxies = build_objective(config, len(learned.class_names), epoch, processes)
         refuse_odd_loss(config, len(learned.class_names), epoch, fabric.device)
-        scaled_gradients = config.run.precision == "16-mixed"
         files = files_for_proxies(config, fabric.device, logbook.folder)
-        self.optimizer = build_optimizer(
-            config.optim, network, objective, scaled_gradients=scaled_gradients, files=files
-        )
+        self.optimizer = build_optimizer(config, network, objective, files)
         self.divided = divided_state(self.proxies, self.optimizer)
         objective.to(fabric.device, torch.float64 if config.run.precision == "64-true" else None)
         if files is not None and self.proxies is not None:
@@ -141,7 +130,7 @@ class TrainingRun:
             evaluate_every=train.evaluate_every,
             max_steps=train.max_steps,
             weight_decay=config.optim.weight_decay,
-            decayed=decayed_parameters(config.optim, network, objective),
+            decayed=decaying_parameters(*([network, objective] if config.optim.decay_proxies else [network])),
             clip_norm=config.optim.clip_norm,
             warm_up_steps=round(train.warm_up_epochs * epoch) if config.model.has_trained_backbone else 0,
             resting=list(network.backbone.parameters()),
@@ -181,12 +170,11 @@ class TrainingRun:
         Nothing else depends on it: neither patience nor the choice of the best evaluation sees this score, random
         states stay as they were, and its time is not counted as the training's.
         """
-        if self.processes.is_first:
-            self.start_row, self.rows = self.logbook.start(), self.logbook.rows()
         if self.trainer.step > 0:
-            self.advice_told = {advice.id for advice in self.advice()}  # before the run was interrupted
+            if self.processes.is_first:
+                self.advice_told = {advice.id for advice in self.advice()}  # before the run was interrupted
             return
-        if self.processes.same(self.start_row is not None):  # the run was killed before its first checkpoint
+        if self.processes.same(self.logbook.start() is not None):  # the run was killed before its first checkpoint
             return
         clock, states = Stopwatch(), random_states()
         with clock:
@@ -197,7 +185,6 @@ class TrainingRun:
             return
         row = {"step": 0, "problem": 0, **as_row(scores), "loss": None, "seconds": 0.0}
         row["evaluation_seconds"] = round(clock.seconds, 3)
-        self.start_row = row
         self.logbook.record(row)
         self.watcher.before_training(row)
         self.tell_advice()
@@ -217,19 +204,16 @@ class TrainingRun:
         self.network.load_state_dict(best)
 
     def embed_pool(self, problem: int) -> Tensor | Iterator[Tensor]:
-        """Embed freshly drawn, augmented images of every class, un-normalised: (C, b, D) (D8, D9).
+        """Embed freshly drawn, augmented images of every class, un-normalised (D8, D9), in chunks (c, b, D) of classes.
 
-        A pool too large for comfort comes in chunks of classes, unless all of it is needed at once: to share proxies
-        out among classes, or to share the work among processes. Where these share the proxies, each needs its own part.
+        Processes that share the proxies each need chunks of their own classes; others that share the work, all at once.
         """
+        assert self.proxies is not None
+        if self.processes.count > 1 and self.divided is None:
+            return self.pool.embed(self.wrapped_network, problem)
         dim, batch_size = self.config.model.embedding_dim, self.config.run.evaluation_batch
         at_once = classes_at_once(NUMBERS_OF_A_CHUNK, self.pool.size, dim, batch_size)
-        if self.divided is not None:
-            return self.pool.embed_in_chunks(self.wrapped_network, problem, at_once, self.divided.proxies.own)
-        needs_all = self.processes.count > 1 or (self.proxies is not None and self.proxies.slots is not None)
-        if needs_all or len(self.learned.class_names) <= at_once:
-            return self.pool.embed(self.wrapped_network, problem)
-        return self.pool.embed_in_chunks(self.wrapped_network, problem, at_once)
+        return self.pool.embed_in_chunks(self.wrapped_network, problem, at_once, self.proxies.own)
 
     def embed_rows(self, data: LabelledSet, rows: Tensor) -> Tensor:
         """Embed the images in `rows` (n,) of `data` as evaluations see them, normalised: (n, D)."""
@@ -263,7 +247,6 @@ class TrainingRun:
         row = log_row(evaluation, self.projections)  # in all processes: they may have to measure together
         if self.processes.is_first:
             self.logbook.record(row)
-            self.rows.append(row)
             self.watcher.evaluation(row, self.projections.run_patience.best)
             self.tell_advice()
             if evaluation.is_best:
@@ -292,8 +275,8 @@ class TrainingRun:
 
     def advice(self) -> list[Advice]:
         """List the advice that the numbers so far give."""
-        settings = values_of(self.config)
-        return advise(Case(settings, self.rows, self.start_row, self.logbook.outline))
+        book = self.logbook
+        return advise(Case(values_of(self.config), book.rows(), book.start(), book.outline))
 
     def tell_advice(self) -> None:
         """Tell advice that has not been told before."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ccp_dml.config.layers import naming_keys
-from ccp_dml.config.schema import CcpConfig, Config, LossConfig, ModelConfig, OptimConfig
+from ccp_dml.config.schema import CcpConfig, Config, LossConfig, ModelConfig
 from ccp_dml.data.labelled import LabelledSet
 from ccp_dml.data.loading import evaluation_batches
 from ccp_dml.errors import UserError, did_you_mean
@@ -41,14 +41,15 @@ from ccp_dml.runs.arguments import (
     find_loss,
 )
 from ccp_dml.runs.conflicts import refuse_conflicts
-from ccp_dml.trainer import decaying_parameters, with_gradient
+from ccp_dml.trainer import with_gradient
 
 
 @naming_keys("model")
 def build_network(model: ModelConfig, data: LabelledSet | None, seed: int) -> Embedder:
     """Build the embedder with its first weights; `data` tells whether features or maps are the input, not images."""
     sample = None if data is None else data.load(torch.arange(1))
-    network = build_network_for(model, feature_width(sample), seed)
+    width = sample.shape[1] if sample is not None and sample.ndim == 2 else None  # of features (B, F)
+    network = build_network_for(model, width, seed)
     if sample is not None and not sample.is_floating_point() and own_code.is_own(model.backbone, own_code.BACKBONES):
         refuse_odd_backbone(network.backbone, model.backbone, sample)
     if network.cut is not None and sample is not None and sample.is_floating_point():
@@ -128,11 +129,6 @@ def refuse_odd_backbone(backbone: nn.Module, name: str, inputs: Tensor) -> None:
             f"{name} says num_features = {width}, but gives {found} for one image; it must give features "
             f"(1, {width}) or feature maps (1, {width}, height, width)."
         )
-
-
-def feature_width(sample: Tensor | None) -> int | None:
-    """Look up the width F of features (B, F); None if the inputs are images or maps."""
-    return sample.shape[1] if sample is not None and sample.ndim == 2 else None
 
 
 def weights_note(model: ModelConfig) -> str | None:
@@ -246,29 +242,20 @@ def proxy_slots(ccp: CcpConfig) -> int:
     return min(2 * ccp.proxies_per_class, pool_size(ccp.pool_per_class, ccp.proxies_per_class))
 
 
-def decayed_parameters(optim: OptimConfig, network: nn.Module, objective: nn.Module) -> list[nn.Parameter]:
-    """List the parameters that decay: all that should (D13), with or without those of the objective."""
-    return decaying_parameters(network, objective) if optim.decay_proxies else decaying_parameters(network)
-
-
 def build_optimizer(
-    optim: OptimConfig,
-    network: nn.Module,
-    objective: nn.Module,
-    *,
-    scaled_gradients: bool = False,
-    files: MappedFiles | None = None,
+    config: Config, network: nn.Module, objective: nn.Module, files: MappedFiles | None = None
 ) -> torch.optim.Adam:
     """Set up Adam (D16) without its own weight decay: decay must enter before the gradient is clipped (D15).
 
-    The fused one updates many proxies several times as fast. With `scaled_gradients` (16-mixed) it would insist on
-    undoing the scale by itself, after the clipping, so then it is not used. `files` hold the moments of proxies.
+    The fused one updates many proxies several times as fast. In 16-mixed, where gradients are scaled, it would insist
+    on undoing the scale by itself, after the clipping, so there it is not used. `files` hold the moments of proxies.
     """
+    optim, is_scaled = config.optim, config.run.precision == "16-mixed"
     groups = [{"params": [value for value in network.parameters() if value.requires_grad], "lr": optim.lr}]
     of_objective = [value for value in objective.parameters() if value.requires_grad]
     if of_objective:
         groups.append({"params": of_objective, "lr": optim.lr * optim.proxy_lr_factor})
-    settings: dict[str, Any] = {"lr": optim.lr, "betas": optim.betas, "eps": optim.eps, "fused": not scaled_gradients}
+    settings: dict[str, Any] = {"lr": optim.lr, "betas": optim.betas, "eps": optim.eps, "fused": not is_scaled}
     if not optim.proxies_by_rows:
         return torch.optim.Adam(groups, **settings)
     if files is None:

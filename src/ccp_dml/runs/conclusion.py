@@ -47,8 +47,8 @@ def finish_run(
 ) -> dict[str, Any]:
     """Score the best network, write everything that a finished run has, and return the result.
 
-    `shown` is the test half as people see it: of a frozen backbone, `parts` hold features. `embedded` is that half as
-    the network embeds it, `facts` are what training found out.
+    `shown` is the test half with pictures to show: where a backbone is frozen, `parts` hold its features instead.
+    `embedded` is that half as the network embeds it, `facts` are what training found out.
     """
     result = {
         "test": score_embeddings(embedded, config.protocol.recall_at),
@@ -56,7 +56,8 @@ def finish_run(
         **facts,
     }
     save_embedded(logbook.folder, embedded)
-    write_report_data(logbook.folder, shown, embedded, parts.learned, parts.validation)
+    write_report_data(logbook.folder, shown, embedded)
+    write_map_pictures(logbook.folder, parts)
     write_certificate(config, logbook, network, parts, embedded, facts["best_step"], CertificateOptions())
     write_classes_page_and_result(logbook, parts, result)
     return result
@@ -67,7 +68,7 @@ def finish_without_test(config: Config, logbook: Logbook, parts: Parts, facts: d
     result = {"test": None, "raw": None, **facts}
     if config.protocol.hold_out == "nothing":  # the scores in the log are of classes that train
         result |= {"validation": None, "start": None, "selected_on": "nothing"}
-    write_map_pictures(logbook.folder, parts.learned, parts.validation)
+    write_map_pictures(logbook.folder, parts)
     write_classes_page_and_result(logbook, parts, result)
     return result
 
@@ -80,20 +81,17 @@ def write_classes_page_and_result(logbook: Logbook, parts: Parts, result: dict[s
     logbook.finish(result)
 
 
-def write_report_data(
-    folder: Path, test: TestSet, embedded: EmbeddedTest, learned: LabelledSet, validation: TestSet
-) -> None:
-    """Write the gallery, the confusions and, where the run left maps, the pictures of the images on them."""
+def write_report_data(folder: Path, test: TestSet, embedded: EmbeddedTest) -> None:
+    """Write the gallery and the confusions."""
     queries = embedded.queries[0].cpu()
     references = None if embedded.references is None else embedded.references[0]
     write_json(folder / layout.GALLERY, build_gallery(test, queries, references))
     write_json(folder / layout.CONFUSION, build_confusion(test, queries, references))
-    write_map_pictures(folder, learned, validation)
 
 
-def write_map_pictures(folder: Path, learned: LabelledSet, validation: TestSet) -> None:
+def write_map_pictures(folder: Path, parts: Parts) -> None:
     """Write the pictures of the images on maps, where the run left maps."""
-    pictures = build_map_pictures(folder, learned, validation.queries)
+    pictures = build_map_pictures(folder, parts.learned, parts.validation.queries)
     if pictures is not None:
         write_json(folder / layout.MAP_PICTURES, pictures)
 

@@ -30,6 +30,8 @@ from ccp_dml.errors import UserError, did_you_mean, listing
 from ccp_dml.foundation import own_code
 from ccp_dml.runs.arguments import construct_own
 
+LoadData = Callable[[DataConfig], DataHalves]
+
 SIDES_FROM_FILES = (32, 64)
 """Smallest and largest side that data.resize=files may come to: a network from scratch is small."""
 SAMPLED_FILES = 50
@@ -99,7 +101,7 @@ def refuse_unused_augmentation(data: DataConfig) -> None:
         raise UserError(f"{given[0]} is set, but data.augment=none changes no image: set data.augment=light or mlrc.")
 
 
-def remember_last(load: Callable[[DataConfig], DataHalves]) -> Callable[[DataConfig], DataHalves]:
+def remember_last(load: LoadData) -> LoadData:
     """Keep the last data set: they are large, and runs mostly share one."""
     kept: dict[DataConfig, DataHalves] = {}
 
@@ -207,7 +209,7 @@ def _augmentation(data: DataConfig) -> Augmentation:
     return replace(named, **{name: value for name, value in given.items() if value is not None})
 
 
-DATASETS: dict[str, Callable[[DataConfig], DataHalves]] = {
+DATASETS: dict[str, LoadData] = {
     "glyphs": lambda _: load_glyphs(),
     "folder": _folder,
     "csv": _csv,

@@ -114,9 +114,8 @@ class FrozenFeatures:
         images = part.source.signature(part.positions)
         dtype = str(DTYPES[config.model.feature_precision]).removeprefix("torch.")
         made = f"{shape} {config.run.precision_outside_training} one seed per row"
-        key = digest(
-            self._digest, images, made if dtype == "float16" else f"{made} {dtype}"
-        )  # as old entries are called
+        made += "" if dtype == "float16" else f" {dtype}"  # entries of earlier versions, all in half, keep their names
+        key = digest(self._digest, images, made)
         found = store.read(key, shape, dtype)
         if found is None:
             stage = "" if config.model.train_from is None else f" below {config.model.train_from}"

@@ -67,15 +67,16 @@ def evaluate_runs(
     """Score the best networks of runs on the test half of their common data set; see `Logbook.config_here`."""
     code = ("data.name", "model.backbone")
     books = {str(folder): Logbook.reopen(folder) for folder in folders}
-    runs = {name: (book, book.config_here(settings, code, trust_code=trust_code)) for name, book in books.items()}
-    refuse_different_data({name: config.data for name, (_, config) in runs.items()})
-    for name, (_, config) in runs.items():
+    configs = {name: book.config_here(settings, code, trust_code=trust_code) for name, book in books.items()}
+    refuse_different_data({name: config.data for name, config in configs.items()})
+    for name, config in configs.items():
         if config.protocol.hold_out == "nothing" or config.data.test_share == 0:
             raise UserError(f"{name} was trained without test classes: no score can be measured on it.")
     load_data = remember_last(build_data)  # runs may see the same images at different sizes
     frozen, embedded = FrozenFeatures(), {}
     incomplete: list[str] = []
-    for name, (book, config) in runs.items():
+    for name, config in configs.items():
+        book = books[name]
         book.pin_backbone(frozen.backbone_digest(config))
         halves = load_data(config.data)
         book.pin_data(halves.digest)  # with other classes, learned ones might be in the test half
@@ -84,19 +85,17 @@ def evaluate_runs(
         embedded[name] = embed_test(config, load_network(book, config, seen), seen)
         for note in book.notes:
             watcher.note(note)
-    configs = {name: config for name, (_, config) in runs.items()}
-    recall_at = next(iter(runs.values()))[1].protocol.recall_at
-    selected_on = {name: config.protocol.select_on for name, (_, config) in runs.items()}
+    recall_at = next(iter(configs.values())).protocol.recall_at
     notes = [*repeated_trainings(configs), *different_methods(configs)]
-    notes += [MIXED_SELECTION] if len(set(selected_on.values())) > 1 else []
+    notes += [MIXED_SELECTION] if len({config.protocol.select_on for config in configs.values()}) > 1 else []
     for note in notes:
         watcher.note(note)
     scores = {
-        name: {**score_embeddings(parts, recall_at), "selected_on": selected_on[name]}
+        name: {**score_embeddings(parts, recall_at), "selected_on": configs[name].protocol.select_on}
         for name, parts in embedded.items()
     }
     known = told_incomplete(incomplete)
-    if len(runs) == 1:
+    if len(scores) == 1:
         return {"runs": scores, **next(iter(scores.values())), **known}
     return {
         "runs": scores,
@@ -214,7 +213,9 @@ def raw_backbone(model: ModelConfig, test: TestSet, seed: int) -> Embedder:
     """Build a network whose embeddings are the backbone's pooled, L2-normalised features."""
     without_head = {"normalise": "l2", "head_init": "xavier", "hidden_dim": None}
     network = build_network(model.model_copy(update=without_head), test.queries, seed)
-    pass_features_through(network)
+    width = network.linear.in_features
+    network.linear = nn.utils.skip_init(nn.Linear, width, width, bias=False)
+    nn.init.eye_(network.linear.weight)
     return network
 
 
@@ -231,10 +232,3 @@ def score_raw_backbone(config: Config) -> dict[str, Any]:
 def told_incomplete(texts: Iterable[str]) -> dict[str, list[str]]:
     """Make the entry of scores that says how their data differ from what was published: every table must say so."""
     return {"incomplete": found} if (found := list(dict.fromkeys(texts))) else {}
-
-
-def pass_features_through(network: Embedder) -> None:
-    """Replace the last layer by the identity."""
-    width = network.linear.in_features
-    network.linear = nn.utils.skip_init(nn.Linear, width, width, bias=False)
-    nn.init.eye_(network.linear.weight)

@@ -3,7 +3,7 @@
 What would have no effect is refused; folds and batches that nobody has set are fitted to a small data set.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -13,7 +13,7 @@ from typing import Literal
 from ccp_dml.config.layers import SETTING, Resolved, parse_settings, resolve, values_of
 from ccp_dml.config.readers import refuse_unread, set_by_user, written_by_user
 from ccp_dml.config.recipes import refuse_disorder, shipped_recipes
-from ccp_dml.config.schema import Config, DataConfig
+from ccp_dml.config.schema import Config, ProtocolConfig, TrainConfig
 from ccp_dml.data.files.health import short_side
 from ccp_dml.data.files.images import ImageFiles
 from ccp_dml.data.labelled import DataHalves, LabelledSet, TestSet
@@ -28,9 +28,7 @@ from ccp_dml.records.run_folder import RunFolder
 from ccp_dml.records.setting_groups import WHAT_IS_TRAINED
 from ccp_dml.reports.words import method_text
 from ccp_dml.runs.arguments import complete
-from ccp_dml.runs.datasets import with_sizes
-
-LoadData = Callable[[DataConfig], DataHalves]
+from ccp_dml.runs.datasets import LoadData, with_sizes
 
 OWN_DATA = ("folder", "csv")
 """Recipes of one's own images, which leave open how to train on them."""
@@ -75,17 +73,15 @@ def refuse_without_data(resolved: Resolved, recipes: Sequence[str], settings: Se
     """Raise unless a recipe or setting names the data set: nobody's photos are read by chance."""
     if "data.name" in resolved.origins:
         return
-    written = set_by_user(resolved)
-    root_or_path = {"data.root": "folder", "data.path": "csv"}
-    data = next((name for key, name in root_or_path.items() if key in written), "glyphs")
+    readers = {"data.root": "folder", "data.path": "csv"}
+    given = next((key for key in readers if key in set_by_user(resolved)), None)
+    data = "glyphs" if given is None else readers[given]
     options = [part for setting in settings for part in ("--set", setting)]
     has_mode = not set(recipes).isdisjoint(shipped_recipes("modes"))
-    mode = ["frozen"] if data != "glyphs" and not has_mode else []  # without one, the next question would be how
+    mode = ["frozen"] if given is not None and not has_mode else []  # without one, the next question would be how
     example = " ".join(["ccp train", data, *mode, *recipes, *options])
-    read = f"{next(key for key in root_or_path if key in written)} is read by {data}" if data != "glyphs" else ""
-    raise UserError(
-        f"No data set is named; {read + ', ' if read else ''}for example: {example} (`ccp list datasets` names them)."
-    )
+    read = "" if given is None else f"{given} is read by {data}, "
+    raise UserError(f"No data set is named; {read}for example: {example} (`ccp list datasets` names them).")
 
 
 def method_note(resolved: Resolved) -> str | None:
@@ -124,17 +120,14 @@ def fit_to_data(config: Config, halves: DataHalves, written: Collection[str]) ->
     """
     if config.protocol.select_on == "test" or config.protocol.hold_out == "nothing":
         return config, []
-    changes = fitting_folds(config, halves, written)
-    protocol = config.protocol.model_copy(update=changes)
-    learned = learned_classes(protocol.hold_out, protocol.fold, protocol.folds, halves.train)
-    batch = fitting_batch(config, learned, written)
-    fitted = config.with_values(protocol=changes, train=batch)
-    named = {f"protocol.{key}": value for key, value in changes.items()}
-    named |= {f"train.{key}": value for key, value in batch.items()}
-    if not named:
-        return config, []
-    values = ", ".join(f"{key}={value}" for key, value in named.items())
-    return fitted, [f"Fitted to {len(halves.train.class_names)} training classes: {values}."]
+    classes = len(halves.train.class_names)
+    folds = fitting_folds(config, halves, written)
+    fitted = config.with_values(protocol=folds)
+    batch = fitting_batch(config.train, learned_classes(fitted.protocol, classes), written)
+    changes = [f"protocol.{key}={value}" for key, value in folds.items()]
+    changes += [f"train.{key}={value}" for key, value in batch.items()]
+    notes = [f"Fitted to {classes} training classes: {', '.join(changes)}."] if changes else []
+    return fitted.with_values(train=batch), notes
 
 
 def fitting_folds(config: Config, halves: DataHalves, written: Collection[str]) -> dict[str, object]:
@@ -161,15 +154,15 @@ def fitting_folds(config: Config, halves: DataHalves, written: Collection[str]) 
     return {**hold_out, **({} if folds == protocol.folds else {"folds": folds})}
 
 
-def learned_classes(hold_out: str, fold: int, folds: int, train: LabelledSet) -> int:
-    """Count the classes that train: all but those of the fold, unless images validate."""
-    classes = len(train.class_names)
-    return classes if hold_out == "images" else classes - len(class_quarters(classes, folds)[fold])
+def learned_classes(protocol: ProtocolConfig, classes: int) -> int:
+    """Count how many of the training half's `classes` train: all but those of the fold, unless images validate."""
+    if protocol.hold_out == "images":
+        return classes
+    return classes - len(class_quarters(classes, protocol.folds)[protocol.fold])
 
 
-def fitting_batch(config: Config, learned: int, written: Collection[str]) -> dict[str, object]:
+def fitting_batch(train: TrainConfig, learned: int, written: Collection[str]) -> dict[str, object]:
     """Take fewer classes and more images of each, so that a batch stays as large."""
-    train = config.train
     if learned >= train.classes_per_batch or "train.classes_per_batch" in written:
         return {}
     batch: dict[str, object] = {"classes_per_batch": learned}

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -40,14 +39,9 @@ class Log(Protocol):
     def finalize(self, status: str) -> None: ...
 
 
-@dataclass(frozen=True)
-class OpenLog:
-    log: Log
-    continued: bool  # whether it already holds what the run has logged so far
-
-
-OpenFunction = Callable[[Path, int, dict[str, Any]], OpenLog]
-"""Opens the log of a run: in its folder, at its step, with its settings by dotted key."""
+OpenFunction = Callable[[Path, int, dict[str, Any]], tuple[Log, bool]]
+"""Opens the log of a run: in its folder, at its step, with its settings by dotted key. The flag tells whether the log
+goes on, so that it holds already what the run has logged before."""
 
 
 def require_logger(name: LoggerName) -> None:
@@ -96,9 +90,8 @@ class LoggingWatcher(Watcher):
 
     def start(self, config: Config, step: int) -> None:
         self.watcher.start(config, step)
-        log = self.open_log(self.logbook.folder, step, values_of(config))
-        self.opened = log.log
-        if log.continued:
+        self.opened, goes_on = self.open_log(self.logbook.folder, step, values_of(config))
+        if goes_on:
             return
         rows = self.logbook.rows() if step > 0 else []  # a resumed run may have been logged elsewhere, or nowhere
         if (start := self.logbook.start()) is not None:
@@ -143,32 +136,32 @@ def numbers(row: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in row.items() if isinstance(value, int | float) and name != "step"}
 
 
-def open_tensorboard(folder: Path, step: int, settings: dict[str, Any]) -> OpenLog:
-    continued = (folder / layout.TENSORBOARD).exists()
+def open_tensorboard(folder: Path, step: int, settings: dict[str, Any]) -> tuple[Log, bool]:
+    goes_on = (folder / layout.TENSORBOARD).exists()
     # What a killed run logged after its last checkpoint comes again, and counts once.
-    purge_step = step + 1 if continued else None
+    purge_step = step + 1 if goes_on else None
     log = TensorBoardLogger(folder, layout.TENSORBOARD, "", purge_step=purge_step)
-    if not continued:
+    if not goes_on:
         log.log_hyperparams(settings, {BEST: 0.0}, 0)
-    return OpenLog(log, continued)
+    return log, goes_on
 
 
-def open_csv(folder: Path, _: int, __: dict[str, Any]) -> OpenLog:
+def open_csv(folder: Path, _: int, __: dict[str, Any]) -> tuple[Log, bool]:
     # Fabric's logger cannot append: the file is written anew. It takes no settings; config.toml beside it has them.
     (folder / layout.CSV_LOG / layout.CSV_LOG_FILE).unlink(missing_ok=True)
-    return OpenLog(CSVLogger(folder, layout.CSV_LOG, "", flush_logs_every_n_steps=1), continued=False)
+    return CSVLogger(folder, layout.CSV_LOG, "", flush_logs_every_n_steps=1), False
 
 
 def open_run(
     kind: "type[MlflowLog | WandbLog]", id_file: str, folder: Path, _: int, settings: dict[str, Any]
-) -> OpenLog:
+) -> tuple[Log, bool]:
     """Open the run that the file `id_file` of the folder remembers, or a new one, which gets the settings."""
-    continued = (folder / id_file).exists()
+    goes_on = (folder / id_file).exists()
     log = kind(folder.as_posix(), folder / id_file)
-    if not continued:
+    if not goes_on:
         log.log_settings(settings)
         log.log_metrics({BEST: 0.0}, 0)
-    return OpenLog(log, continued)
+    return log, goes_on
 
 
 PROJECT = "ccp-dml"

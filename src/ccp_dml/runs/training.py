@@ -1,16 +1,15 @@
 """Train one run from configuration to result, as `ccp train` does, and measure its time and memory."""
 
 import os
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
 from ccp_dml.config.layers import naming_keys
-from ccp_dml.config.schema import Config, DataConfig
-from ccp_dml.data.labelled import DataHalves, LabelledSet, Parts, TestSet
+from ccp_dml.config.schema import Config
+from ccp_dml.data.labelled import LabelledSet, Parts, TestSet
 from ccp_dml.data.sampler import ClassBalancedBatches
 from ccp_dml.data.splits import everything_trains
 from ccp_dml.errors import UserError
@@ -26,7 +25,7 @@ from ccp_dml.runs.assembly import TrainingRun
 from ccp_dml.runs.build import build_network, build_objective, own_backbone_of, start_head, weights_note
 from ccp_dml.runs.conclusion import finish_run, finish_without_test, is_short, rehearse_end
 from ccp_dml.runs.conflicts import refuse_endless, refuse_staleness_without_radius
-from ccp_dml.runs.datasets import build_data, classes_to_learn_and_to_select_on
+from ccp_dml.runs.datasets import LoadData, build_data, classes_to_learn_and_to_select_on
 from ccp_dml.runs.devices import (
     build_fabric,
     refuse_missing_device,
@@ -48,7 +47,7 @@ def train(
     watcher: Watcher,
     *,
     resume: bool = False,
-    load_data: Callable[[DataConfig], DataHalves] = build_data,
+    load_data: LoadData = build_data,
     frozen: FrozenFeatures | None = None,
 ) -> dict[str, Any]:
     """Train, select on validation classes, score the test half once, and write everything into the run's folder.
@@ -69,7 +68,7 @@ def train_and_score(
     logbook: Logbook,
     watcher: Watcher,
     resume: bool,
-    load_data: Callable[[DataConfig], DataHalves],
+    load_data: LoadData,
     frozen: FrozenFeatures,
     processes: Processes,
 ) -> dict[str, Any]:
@@ -79,20 +78,23 @@ def train_and_score(
         halves = everything_trains(halves)
     for note in halves.notes:
         watcher.note(note)
-    refuse_untrainable(config, halves)
-    announce(config, halves, logbook, watcher)
+    shown = classes_to_learn_and_to_select_on(config.protocol, halves)
+    refuse_untrainable(config, shown[0])
+    about = outline(config, halves, *shown)
+    logbook.outline = asdict(about)  # for advice and pages
+    watcher.note(about.sentence)
     logbook.pin_data(halves.digest)
     logbook.pin_backbone(frozen.backbone_digest(config))
     with processes.first_goes_first():
         inputs = frozen.training_inputs(config, halves, watcher)
     learned, validation = classes_to_learn_and_to_select_on(config.protocol, inputs)
+    parts = Parts(learned, validation, halves.test)
     has_test = len(halves.test.queries) > 0
     if has_test and not is_short(config):
-        rehearse_end(config, Parts(learned, validation, halves.test), watcher)
+        rehearse_end(config, parts, watcher)
     network, facts = train_on_classes(config, learned, validation, logbook, watcher, processes, resume=resume)
     logbook.require_ownership()
     if not has_test:
-        parts = Parts(learned, validation, halves.test)
         return processes.same(finish_without_test(config, logbook, parts, facts) if processes.is_first else {})
     watcher.finishing()
     with processes.first_goes_first():
@@ -100,21 +102,13 @@ def train_and_score(
     embedded = embed_test(config, network, test, processes)
     if not processes.is_first:
         return processes.same({})  # waits until the first one has written everything
-    parts = Parts(learned, validation, test)
+    parts = replace(parts, test=test)
     return processes.same(finish_run(config, logbook, network, parts, halves.test, embedded, facts))
 
 
-def announce(config: Config, halves: DataHalves, logbook: Logbook, watcher: Watcher) -> None:
-    """Say what is about to happen; the logbook keeps it for advice and pages."""
-    found = outline(config, halves, *classes_to_learn_and_to_select_on(config.protocol, halves))
-    logbook.outline = asdict(found)
-    watcher.note(found.sentence)
-
-
 @naming_keys("train")
-def refuse_untrainable(config: Config, halves: DataHalves) -> None:
-    """Raise if backbone or device is not there, or folds, batches or loss do not fit the classes: before hours pass."""
-    learned, _ = classes_to_learn_and_to_select_on(config.protocol, halves)
+def refuse_untrainable(config: Config, learned: LabelledSet) -> None:
+    """Raise if backbone or device is not there, or batches or loss do not fit the classes: before hours pass."""
     train, processes, classes = config.train, current(), len(learned.class_names)
     if own_backbone_of(config.model) is None:
         refuse_unknown(config.model.backbone)
@@ -142,9 +136,9 @@ def train_on_classes(
 
     It gets no other data, so that nothing here can look at other classes (D27).
     """
-    memory = MemoryPeak()
-    network = build_network(trained_part(config.model), learned, config.run.seed)
-    if trained_part(config.model).weights is not None:  # those of a frozen backbone are pinned, and not part of it
+    memory, model = MemoryPeak(), trained_part(config.model)
+    network = build_network(model, learned, config.run.seed)
+    if model.weights is not None:  # those of a frozen backbone are pinned, and not part of it
         logbook.pin_first_weights(tensor_digest(network.backbone.state_dict().items()))
     fabric = build_fabric(config.run.device, training_precision(config, network, learned, logbook, watcher))
     if fabric.device.type == "cuda":

@@ -102,16 +102,16 @@ def configuration(run: RunFolder) -> Section:
     for key, value in run.settings().items():
         block, _, name = key.rpartition(".")
         blocks.setdefault(block or "general", {})[name] = value
-    return Section("configuration", "Configuration", "section_configuration.html", {"blocks": blocks})
+    content = {"blocks": blocks, "noun": "settings"}
+    return Section("configuration", "Configuration", "section_configuration.html", content)
 
 
 def environment(run: RunFolder) -> Section | None:
     """Show the software and the machine of the run; None where they were not recorded."""
     if not run.environment:
         return None
-    return Section(
-        "environment", "Environment", "section_environment.html", {"entries": dict(flatten(run.environment))}
-    )
+    content = {"blocks": {"Machine and versions": dict(flatten(run.environment))}, "noun": "entries"}
+    return Section("environment", "Environment", "section_configuration.html", content)
 
 
 def reproduction(run: RunFolder) -> Section:
