@@ -142,6 +142,14 @@ def test_help_of_the_whole_shows_the_first_command_and_groups(capsys, monkeypatc
     assert "<bool>" not in shown
 
 
+def test_commands_are_listed_in_the_order_of_their_use(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    shown = re.findall(r"^│ (\w+)  ", capsys.readouterr().out, re.MULTILINE)
+    assert shown[0] == "train"
+    assert shown.index("index") < shown.index("search") < shown.index("benchmark") < shown.index("data")
+
+
 @pytest.mark.parametrize("words", [["help"], ["-h"], ["--help"]])
 def test_help_can_be_asked_for_in_any_way(words, capsys):
     assert main(words) == 0

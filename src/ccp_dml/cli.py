@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,8 +28,25 @@ from ccp_dml.commands.serving.serve import serve
 from ccp_dml.commands.train import train
 from ccp_dml.foundation.machine import keep_freed_memory
 
+TRAIN, WORK, COMPARE, MACHINE = "Train and look", "Put a network to work", "Compare methods", "Data and machine"
+
+
+class Overview(Group):
+    """All commands in the order of their use; by itself the library puts `index` and `data`, which are groups, last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 as the library calls it
+        """List the commands, panel by panel, groups first."""
+        panels = [TRAIN, WORK, COMPARE, MACHINE]
+
+        def place(name: str) -> tuple[int, bool]:
+            command: Any = self.commands[name]
+            return panels.index(command.rich_help_panel), not isinstance(command, Group)
+
+        return sorted(self.commands, key=place)
+
+
 app = typer.Typer(
-    cls=Group,
+    cls=Overview,
     no_args_is_help=True,
     context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
@@ -55,7 +72,6 @@ def options(
     """
 
 
-TRAIN, WORK, COMPARE, MACHINE = "Train and look", "Put a network to work", "Compare methods", "Data and machine"
 app.command(no_args_is_help=True, rich_help_panel=TRAIN)(train)
 app.command(rich_help_panel=TRAIN)(report)
 app.command(rich_help_panel=TRAIN)(evaluate)

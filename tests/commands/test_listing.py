@@ -30,6 +30,11 @@ def test_list_names_everything(kind, capsys):
     assert wanted <= names
 
 
+def test_a_loss_stands_before_its_variants():
+    names = list(catalogue("methods"))
+    assert names[:3] == ["c1", "c1-ccp", "c1-ccp-s"]
+
+
 def test_people_get_one_aligned_line_on_each(capsys):
     assert main(["list", "studies"]) == 0
     lines = capsys.readouterr().out.splitlines()

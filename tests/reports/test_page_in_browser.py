@@ -1,5 +1,6 @@
 """The page as a reader meets it: opened from disk in a real browser, wide and narrow, light and dark, by keyboard."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,17 @@ def test_names_that_are_too_long_for_a_phone_do_not_widen_it(
     for x in (5, 140, 270):
         plot.hover(position={"x": x, "y": 50})
         assert opened.overflow() <= 0
+
+
+def test_a_long_path_in_a_sentence_does_not_widen_a_phone(
+    open_report: Callable[..., Any], write_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run")
+    outline = {"sentence": f"resnet50 with the weights in /data{'/longfolder' * 8}/resnet50.safetensors, frozen."}
+    (run / "outline.json").write_text(json.dumps(outline), encoding="utf-8")
+    opened = open_report([run], width=390)
+    assert "longfolder" in opened.page.locator("#summary").inner_text()
+    assert opened.overflow() <= 0
 
 
 def test_class_names_run_no_script(

@@ -45,7 +45,7 @@ def shipped_recipes(*kinds: str) -> dict[str, Traversable]:
     return {
         file.name.removesuffix(".toml"): file
         for kind in kinds or RECIPE_KINDS
-        for file in sorted((folder / kind).iterdir(), key=lambda entry: entry.name)
+        for file in sorted((folder / kind).iterdir(), key=lambda entry: entry.name.removesuffix(".toml"))
         if file.name.endswith(".toml")
     }
 
