@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sqlite3
 
 import numpy as np
 import pytest
@@ -37,6 +38,13 @@ def test_more_results_than_images_gives_all(index_folder):
     (hits,) = SearchIndex.open(index_folder).search(np.ones((1, 48), np.float32), 1000)
     assert len(hits) == 24
     assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
+
+
+def test_a_closed_index_has_let_go_of_its_table(index_folder):
+    index = SearchIndex.open(index_folder)
+    index.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        index.search(np.ones((1, 48), np.float32), 1)
 
 
 def test_conditions_and_left_out_images(index_folder, model, pictures):

@@ -62,6 +62,10 @@ class SearchIndex:
         # The whole manifest is compared: an index that was removed and made again counts its generations from 1.
         return None if read_manifest(self.folder) == self.manifest else SearchIndex.open(self.folder)
 
+    def close(self) -> None:
+        """Let go of the table of images: a program that opens many indexes would run out of files."""
+        self._table.close()
+
     def search(
         self, queries: np.ndarray, k: int, where: str | None = None, leave_out: Collection[int] = ()
     ) -> list[list[Hit]]:
