@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sqlite3
 
 import numpy as np
 import pytest
@@ -43,7 +42,7 @@ def test_more_results_than_images_gives_all(index_folder):
 def test_a_closed_index_has_let_go_of_its_table(index_folder):
     index = SearchIndex.open(index_folder)
     index.close()
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+    with pytest.raises(UserError, match="has been closed; open it again"):
         index.search(np.ones((1, 48), np.float32), 1)
 
 

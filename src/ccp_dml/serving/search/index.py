@@ -163,6 +163,8 @@ class SearchIndex:
         try:
             with self._one_statement_at_a_time:
                 return self._table.execute(statement, parameters).fetchall()
+        except sqlite3.ProgrammingError:  # not of the file: it may be whole
+            raise UserError(f"The index {self.folder} has been closed; open it again to search it.") from None
         except sqlite3.OperationalError as error:  # of the disk or of SQLite's limits: the content may be whole
             raise UserError(
                 f"The index {self.folder} cannot be read ({error}); try again, and if that does not help, remove it, "
